@@ -61,6 +61,8 @@ pub enum Ended {
     Signal(i32),
     /// It ran longer than it may and was ended by us.
     TimedOut,
+    /// The user asked us to stop at once.
+    Interrupted,
 }
 
 impl Ended {
@@ -85,6 +87,7 @@ impl std::fmt::Display for Ended {
             Ended::Signal(9) => write!(f, "killed (signal 9)"),
             Ended::Signal(signal) => write!(f, "ended by signal {signal}"),
             Ended::TimedOut => write!(f, "timed out"),
+            Ended::Interrupted => write!(f, "interrupted"),
         }
     }
 }

@@ -1,0 +1,2 @@
+//! Owns git repositories: revisions, trees, patches, checkouts.
+//! Does not know what is planned.

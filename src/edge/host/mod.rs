@@ -1,0 +1,189 @@
+//! Owns the host trait: every file, process and lock of a machine goes through it.
+//! Does not know what a step is for.
+
+pub mod local;
+
+use std::fmt;
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::words::sample::Ended;
+
+/// A future of a host's call. The program runs on one thread: no `Send`.
+pub type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A machine on which steps run. Remote ones fit because nothing here hands out a file
+/// descriptor or a process id: a file is read whole, a service is a number that the host keeps.
+pub trait Host {
+    /// The machine's name in the matrix.
+    fn name(&self) -> &str;
+
+    /// Carries out file operations in order, in one round trip. Each has its own result; a failed
+    /// one does not stop the next.
+    fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>>;
+
+    /// Runs a command to its end, and ends whatever it left behind.
+    /// Err only where it could not be started; how it ended is in the output.
+    fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>>;
+
+    /// Starts a command that stays (a service).
+    fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>>;
+
+    /// The service's output when it has ended by itself, None while it runs.
+    fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>>;
+
+    /// Ends a service and all its processes: TERM, then KILL. Returns what it had printed.
+    fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>>;
+
+    /// Takes the machine's exclusive measuring slot, across processes and users. `on_wait` is told
+    /// who holds it while it has to wait, once for each holder.
+    fn lock<'a>(
+        &'a self,
+        holder: Holder,
+        on_wait: &'a dyn Fn(&str),
+        cancel: Cancel,
+    ) -> Wait<'a, Result<Slot, HostError>>;
+
+    /// Ends the processes that a `matrix` which is no longer alive left on the machine. Returns a
+    /// line about each. The caller holds the slot.
+    fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
+}
+
+/// The measuring slot; dropping it gives it back.
+pub struct Slot(#[allow(dead_code)] pub Box<dyn std::any::Any>);
+
+/// Who holds a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub pid: u32,
+    pub user: String,
+    /// What it is doing: the matrix's name.
+    pub purpose: String,
+    /// RFC 3339, UTC.
+    pub since: String,
+}
+
+/// One operation on a host's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileOp {
+    /// At most `bytes_max` bytes; more is an error.
+    Read { path: PathBuf, bytes_max: usize },
+    /// Written in place with one `write`, as sysfs and procfs want it; the file must exist.
+    Write { path: PathBuf, bytes: Vec<u8> },
+    /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
+    /// loss either the old or the new content is there.
+    Replace { path: PathBuf, bytes: Vec<u8> },
+    /// Names in a folder, sorted.
+    List { path: PathBuf },
+    /// A folder with its parents; fine when it is there.
+    MakeDir { path: PathBuf },
+    /// A file, a link or a whole folder, without following links or crossing into another file
+    /// system; fine when it is not there.
+    Remove { path: PathBuf },
+    /// A symbolic link at `path` that points to `target`, replacing one that is there.
+    Link { path: PathBuf, target: PathBuf },
+    /// The absolute path of a program on the host's PATH (`sbin` folders included).
+    Which { program: String },
+    /// BLAKE3 of a file's content, as a [`crate::words::key::Key`].
+    Digest { path: PathBuf },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileReply {
+    Done,
+    Bytes(Vec<u8>),
+    Names(Vec<String>),
+    Path(PathBuf),
+    Digest(crate::words::key::Key),
+}
+
+/// A command to run: an argv, never a shell line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    pub argv: Vec<String>,
+    /// The working folder.
+    pub dir: PathBuf,
+    /// The whole environment beside what the host gives each command (PATH, HOME, USER, TMPDIR,
+    /// `LC_ALL=C.UTF-8`).
+    pub env: Vec<(String, String)>,
+    pub stdin: Vec<u8>,
+    pub timeout: Duration,
+    /// Limit for each of the two streams; what is beyond is read and dropped.
+    pub output_bytes_max: usize,
+}
+
+/// What a command printed and how it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    pub ended: Ended,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// One of the streams was longer than its limit.
+    pub truncated: bool,
+    pub duration: Duration,
+    /// Processes that were still there when the command had ended, and were ended by us.
+    pub leftovers: Vec<String>,
+}
+
+/// A service of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u64);
+
+/// Told when everything must stop at once.
+#[derive(Clone, Debug)]
+pub struct Cancel(watch::Receiver<bool>);
+
+impl Cancel {
+    /// The sender sends `true` once.
+    pub fn new(receiver: watch::Receiver<bool>) -> Self {
+        Cancel(receiver)
+    }
+
+    /// One that never comes.
+    pub fn never() -> Self {
+        let (sender, receiver) = watch::channel(false);
+        std::mem::forget(sender);
+        Cancel(receiver)
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns when everything must stop; never if that does not come.
+    pub async fn cancelled(&mut self) {
+        if self.0.wait_for(|stop| *stop).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// A host could not do what it was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct HostError {
+    /// What was tried and what came of it, in one line that names the file or the program.
+    pub message: String,
+    pub kind: HostErrorKind,
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostErrorKind {
+    NotFound,
+    PermissionDenied,
+    TooLarge,
+    /// The disk is full.
+    NoSpace,
+    Cancelled,
+    Other,
+}

@@ -1,0 +1,8 @@
+//! Owns what touches the world: git, hosts, tuning, the store, outputs of programs.
+//! Does not know what is planned or why.
+
+pub mod git;
+pub mod host;
+pub mod parse;
+pub mod store;
+pub mod tune;

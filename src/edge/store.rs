@@ -1,0 +1,2 @@
+//! Owns the store: samples, attempts, logs under .matrix.
+//! Does not know what is planned.

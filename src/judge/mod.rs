@@ -1,0 +1,2 @@
+//! Owns the way from samples to verdicts. Pure functions; each names its formula and source.
+//! Knows no file, process, clock or database.

@@ -1,0 +1,2 @@
+//! Owns pairwise covering arrays.
+//! Does not know what an axis value means.

@@ -1,0 +1,2 @@
+//! Owns the faces of a result: one model, shown as text, template or JSON.
+//! Does not know how results come about.
