@@ -1,4 +1,10 @@
 //! Owns the way from text to declared values: matrices, profiles, hooks; returns all diagnostics.
 //! Knows no file system: texts and a loader come in as values.
 
+mod check;
+pub mod decode;
+pub mod matrix;
 pub mod profile;
+mod read;
+pub mod template;
+pub mod value;

@@ -1,4 +1,10 @@
 //! Owns the way from declared values to cells, steps and what is to be done. Pure.
 //! Knows no file, process, clock or database.
 
+pub mod cell;
+pub mod dag;
+pub mod explain;
+pub mod key;
 pub mod pairwise;
+pub mod projection;
+pub mod scope;

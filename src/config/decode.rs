@@ -1,0 +1,744 @@
+//! Owns the way from TOML text to a [`Matrix`]: which keys there are, their kinds and defaults.
+//! Does not know whether names that refer to each other fit (config/check does).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::check;
+use super::matrix::*;
+use super::read::{self, Node, Problems, Table};
+use super::template::{Engine, split_words};
+use super::value::{self, AxisValue};
+use crate::words::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
+use crate::words::sample::Better;
+
+/// Files that one matrix may import.
+pub const IMPORTS_MAX: usize = 16;
+const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
+const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
+const RUN_TIMEOUT: Duration = Duration::from_secs(600);
+const MIN_EFFECT: f64 = 0.02;
+const NULL_NOISE: f64 = 0.01;
+
+/// Gives the text of an imported file: name as a user knows it, and text; or why there is none.
+pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<(String, String), String>;
+
+/// Reads a matrix. Without a matrix there is at least one error among the diagnostics; with one
+/// there are warnings at the most.
+pub fn matrix(sources: &mut Sources, file: SourceId, load: Load) -> (Option<Matrix>, Vec<Diagnostic>) {
+    let mut problems = Problems::default();
+    let text = sources.text(file).to_owned();
+    let matrix = read::parse(file, &text, &mut problems).and_then(|toml| {
+        let whole = Span::new(file, 0..text.len().min(1));
+        let table = Table::new("the matrix", file, whole, toml.get_ref());
+        Decoder {
+            problems: &mut problems,
+            engine: Engine::default(),
+        }
+        .matrix(table, sources, load)
+    });
+    let matrix = matrix.and_then(|mut matrix| {
+        check::matrix(&mut matrix, sources, &mut problems);
+        Some(matrix).filter(|_| !problems.0.iter().any(Diagnostic::is_error))
+    });
+    problems
+        .0
+        .sort_by_key(|problem| problem.label.as_ref().map(|(span, _)| *span));
+    (matrix, problems.0)
+}
+
+struct Decoder<'p> {
+    problems: &'p mut Problems,
+    engine: Engine,
+}
+
+impl Decoder<'_> {
+    fn matrix(mut self, mut top: Table, sources: &mut Sources, load: Load) -> Option<Matrix> {
+        let mut head = self.table(&mut top, "matrix", "[matrix]");
+        let name = head
+            .as_mut()
+            .and_then(|t| t.require("name", self.problems))
+            .and_then(|n| n.string(self.problems));
+        if head.is_none() {
+            self.problems.push(
+                Diagnostic::error("there is no `[matrix]` table")
+                    .at(top.span, "this file")
+                    .help("begin with `[matrix]` and `name = \"…\"`"),
+            );
+        }
+        let about = self.optional_string(head.as_mut(), "about");
+        let preset = head
+            .as_mut()
+            .and_then(|t| t.get("preset"))
+            .and_then(|n| n.string(self.problems));
+        let imports = head
+            .as_mut()
+            .and_then(|t| t.get("import"))
+            .map(|n| n.strings(self.problems))
+            .unwrap_or_default();
+        if let Some(head) = head {
+            head.finish(self.problems);
+        }
+
+        let subject = self.subject(&mut top);
+        let requires = self.requires(&mut top);
+        let build = self.build(&mut top);
+        let (mut axes, derived) = self.axes(&mut top);
+        let excludes = self.excludes(&mut top);
+        let includes = self.includes(&mut top);
+        let setups = self.setups(&mut top);
+        let run = self.run(&mut top);
+        let monitors = self.monitors(&mut top);
+        let compares = self.compares(&mut top);
+        let env = self.env(&mut top);
+        let mut machines = self.machines(&mut top);
+        let mut presets = self.presets(&mut top);
+        let mut metrics = self.metrics(&mut top);
+        let whole = top.span;
+        top.finish(self.problems);
+
+        self.limit(&imports, IMPORTS_MAX, "imports");
+        for import in imports.iter().take(IMPORTS_MAX) {
+            self.import(import, sources, load, &mut machines, &mut presets, &mut metrics);
+        }
+        if machines.is_empty() {
+            machines.push(Machine {
+                name: "local".to_owned(),
+                via: Via::Local,
+                profile: None,
+                facts: BTreeMap::new(),
+                noise: NULL_NOISE,
+                span: None,
+            });
+        }
+        self.implied_axes(&mut axes, &machines, whole);
+        Some(Matrix {
+            name: name?.value,
+            about,
+            preset,
+            subject,
+            build,
+            requires,
+            machines,
+            axes,
+            derived,
+            excludes,
+            includes,
+            presets,
+            setups,
+            run: run?,
+            metrics,
+            monitors,
+            compares,
+            env,
+            engine: self.engine,
+        })
+    }
+
+    /// `machine` and `version` are axes even where the file does not name them.
+    fn implied_axes(&self, axes: &mut Vec<Axis>, machines: &[Machine], span: Span) {
+        let implied = |name: &str, values: Vec<At<AxisValue>>| Axis {
+            name: name.to_owned(),
+            values,
+            declared: false,
+            span,
+        };
+        let has = |axes: &[Axis], name| axes.iter().any(|axis: &Axis| axis.name == name);
+        if !has(axes, "version") {
+            let installed = At::new(AxisValue::text(INSTALLED), span);
+            axes.insert(0, implied("version", vec![installed]));
+        }
+        if !has(axes, "machine") {
+            let all = machines
+                .iter()
+                .map(|machine| At::new(AxisValue::text(&machine.name), machine.span.unwrap_or(span)))
+                .collect();
+            axes.insert(0, implied("machine", all));
+        }
+    }
+
+    fn import(
+        &mut self,
+        import: &At<String>,
+        sources: &mut Sources,
+        load: Load,
+        machines: &mut Vec<Machine>,
+        presets: &mut Vec<Preset>,
+        metrics: &mut Vec<MetricDecl>,
+    ) {
+        let (name, text) = match load(&import.value) {
+            Ok(found) => found,
+            Err(reason) => {
+                self.problems.push(
+                    Diagnostic::error(format!("`{}` cannot be imported: {reason}", import.value))
+                        .at(import.span, "named here")
+                        .help("the path is relative to the file that imports it"),
+                );
+                return;
+            }
+        };
+        let file = sources.add(name, text.clone());
+        let Some(toml) = read::parse(file, &text, self.problems) else {
+            return;
+        };
+        let whole = Span::new(file, 0..text.len().min(1));
+        let mut table = Table::new("an imported file", file, whole, toml.get_ref());
+        // What the matrix itself declares goes before what it imports.
+        for machine in self.machines(&mut table) {
+            if !machines.iter().any(|own| own.name == machine.name) {
+                machines.push(machine);
+            }
+        }
+        for preset in self.presets(&mut table) {
+            if !presets.iter().any(|own| own.name.value == preset.name.value) {
+                presets.push(preset);
+            }
+        }
+        for metric in self.metrics(&mut table) {
+            if !metrics.iter().any(|own| own.name == metric.name) {
+                metrics.push(metric);
+            }
+        }
+        table.finish(self.problems);
+    }
+
+    fn subject(&mut self, top: &mut Table) -> Subject {
+        let Some(mut table) = self.table(top, "subject", "[subject]") else {
+            return Subject::default();
+        };
+        let installed = self.strings(&mut table, "installed");
+        let git = self.table(&mut table, "git", "[subject.git]").and_then(|mut git| {
+            let repo = git
+                .require("repo", self.problems)
+                .and_then(|n| n.string(self.problems));
+            let paths = self.strings(&mut git, "paths");
+            git.finish(self.problems);
+            Some(GitSubject { repo: repo?, paths })
+        });
+        table.finish(self.problems);
+        Subject { installed, git }
+    }
+
+    fn requires(&mut self, top: &mut Table) -> Requires {
+        let Some(mut table) = self.table(top, "requires", "[requires]") else {
+            return Requires::default();
+        };
+        let commands = self.strings(&mut table, "commands");
+        let mut packages = BTreeMap::new();
+        if let Some(managers) = self.table(&mut table, "packages", "[requires.packages]") {
+            for (manager, node) in managers.all() {
+                if !PACKAGE_MANAGERS.contains(&manager.value) {
+                    self.problems.push(
+                        Diagnostic::error(format!("unknown package manager `{}`", manager.value))
+                            .at(manager.span, "not known here")
+                            .help(suggest(manager.value, PACKAGE_MANAGERS)),
+                    );
+                }
+                let names = node.strings(self.problems);
+                packages.insert(
+                    manager.value.to_owned(),
+                    names.into_iter().map(|name| name.value).collect(),
+                );
+            }
+        }
+        table.finish(self.problems);
+        Requires { commands, packages }
+    }
+
+    fn build(&mut self, top: &mut Table) -> Option<Build> {
+        let mut table = self.table(top, "build", "[build]")?;
+        let run = table.require("run", self.problems);
+        let run = run.map(|n| self.commands(&n)).unwrap_or_default();
+        let artifacts = self.strings(&mut table, "artifacts");
+        let timeout = self.duration(&mut table, "timeout", BUILD_TIMEOUT);
+        let clean = self.boolean(&mut table, "clean");
+        let span = table.span;
+        table.finish(self.problems);
+        Some(Build {
+            run,
+            artifacts,
+            timeout,
+            clean,
+            span,
+        })
+    }
+
+    fn machines(&mut self, top: &mut Table) -> Vec<Machine> {
+        let Some(all) = self.table(top, "machines", "[machines]") else {
+            return Vec::new();
+        };
+        let mut machines = Vec::new();
+        for (name, node) in all.all() {
+            let Some(mut table) = node.table(format!("[machines.{}]", name.value), self.problems) else {
+                continue;
+            };
+            let via = table
+                .require("via", self.problems)
+                .and_then(|n| self.one_of(&n, &[("local", Via::Local), ("null", Via::Null)]))
+                .unwrap_or(Via::Local);
+            let profile = table.get("profile").and_then(|n| n.string(self.problems));
+            let mut facts = BTreeMap::new();
+            if let Some(list) = self.table(&mut table, "facts", "facts") {
+                for (fact, node) in list.all() {
+                    if let Some(text) = node.string(self.problems) {
+                        facts.insert(fact.value.to_owned(), text.value);
+                    }
+                }
+            }
+            let noise = table
+                .get("noise")
+                .and_then(|n| n.percent(self.problems))
+                .unwrap_or(NULL_NOISE);
+            table.finish(self.problems);
+            machines.push(Machine {
+                name: name.value.to_owned(),
+                via,
+                profile,
+                facts,
+                noise,
+                span: Some(name.span),
+            });
+        }
+        self.limit(&machines, LIST_MAX, "machines");
+        machines
+    }
+
+    fn axes(&mut self, top: &mut Table) -> (Vec<Axis>, Vec<DerivedAxis>) {
+        let (mut axes, mut derived) = (Vec::new(), Vec::new());
+        let Some(mut table) = self.table(top, "axes", "[axes]") else {
+            return (axes, derived);
+        };
+        if let Some(list) = self.table(&mut table, "derived", "[axes.derived]") {
+            for (name, node) in list.all() {
+                let expr = node
+                    .string(self.problems)
+                    .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));
+                if let Some(expr) = expr {
+                    derived.push(DerivedAxis {
+                        name: At::new(name.value.to_owned(), name.span),
+                        expr,
+                    });
+                }
+            }
+        }
+        for (name, node) in table.rest() {
+            let values = self.axis_values(&node);
+            axes.push(Axis {
+                name: name.value.to_owned(),
+                values,
+                declared: true,
+                span: name.span,
+            });
+        }
+        (axes, derived)
+    }
+
+    fn axis_values(&mut self, node: &Node) -> Vec<At<AxisValue>> {
+        let values = node.array(self.problems).unwrap_or_default();
+        if values.is_empty() && node.value.is_array() {
+            node.wrong("an array of at least one value", self.problems);
+        }
+        if values.len() > VALUES_MAX {
+            node.wrong(&format!("an array of at most {VALUES_MAX} values"), self.problems);
+            return Vec::new();
+        }
+        values
+            .iter()
+            .filter_map(|value| value::read(value, self.problems))
+            .collect()
+    }
+
+    fn excludes(&mut self, top: &mut Table) -> Vec<Exclude> {
+        let mut excludes = Vec::new();
+        for mut table in self.tables(top, "exclude", "[[exclude]]") {
+            let when = table
+                .require("when", self.problems)
+                .and_then(|n| n.string(self.problems))
+                .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));
+            let reason = self.optional(&mut table, "reason");
+            table.finish(self.problems);
+            excludes.extend(when.map(|when| Exclude { when, reason }));
+        }
+        excludes
+    }
+
+    fn includes(&mut self, top: &mut Table) -> Vec<Include> {
+        let mut includes = Vec::new();
+        for mut table in self.tables(top, "include", "[[include]]") {
+            let reason = self.optional(&mut table, "reason");
+            let mut values = Vec::new();
+            for (name, node) in table.rest() {
+                let given = match node.value.is_array() {
+                    true => self.axis_values(&node),
+                    false => value::read(&node, self.problems).into_iter().collect(),
+                };
+                values.push((At::new(name.value.to_owned(), name.span), given));
+            }
+            includes.push(Include {
+                values,
+                reason,
+                span: table.span,
+            });
+        }
+        includes
+    }
+
+    fn presets(&mut self, top: &mut Table) -> Vec<Preset> {
+        let Some(all) = self.table(top, "presets", "[presets]") else {
+            return Vec::new();
+        };
+        let mut presets = Vec::new();
+        for (name, node) in all.all() {
+            let title = format!("[presets.{}]", name.value);
+            let Some(mut table) = node.table(&title, self.problems) else {
+                continue;
+            };
+            let mut axes = Vec::new();
+            if let Some(list) = self.table(&mut table, "axes", &format!("{title} axes")) {
+                for (axis, node) in list.all() {
+                    axes.push((At::new(axis.value.to_owned(), axis.span), self.axis_values(&node)));
+                }
+            }
+            let (mut repeat, mut seconds) = (None, None);
+            if let Some(mut run) = self.table(&mut table, "run", &format!("{title} run")) {
+                repeat = run.get("repeat").and_then(|n| self.repeat(&n));
+                seconds = run.get("seconds").and_then(|n| n.seconds(self.problems));
+                run.finish(self.problems);
+            }
+            let sampling = table
+                .get("sample")
+                .and_then(|n| {
+                    let names = [("product", Sampling::Product), ("pairwise", Sampling::Pairwise)];
+                    self.one_of(&n, &names)
+                })
+                .unwrap_or_default();
+            table.finish(self.problems);
+            presets.push(Preset {
+                name: At::new(name.value.to_owned(), name.span),
+                axes,
+                repeat,
+                seconds,
+                sampling,
+            });
+        }
+        self.limit(&presets, LIST_MAX, "presets");
+        presets
+    }
+
+    fn setups(&mut self, top: &mut Table) -> Vec<Setup> {
+        let mut setups = Vec::new();
+        for mut table in self.tables(top, "setup", "[[setup]]") {
+            let name = table
+                .require("name", self.problems)
+                .and_then(|n| n.string(self.problems));
+            let run = self.command_list(&mut table, "run");
+            let undo = self.command_list(&mut table, "undo");
+            let service = table.get("service").and_then(|n| self.argv(&n));
+            let ready = table.get("ready").and_then(|n| self.argv(&n));
+            let scopes = [("session", Scope::Session), ("round", Scope::Round), ("run", Scope::Run)];
+            let scope = table
+                .get("scope")
+                .and_then(|n| self.one_of(&n, &scopes))
+                .unwrap_or_default();
+            let timeout = self.duration(&mut table, "timeout", SETUP_TIMEOUT);
+            let span = table.span;
+            if run.is_empty() && service.is_none() {
+                self.problems.push(
+                    Diagnostic::error("this set-up does nothing")
+                        .at(span, "neither `run` nor `service`")
+                        .help("`run = [\"command …\"]` prepares something, `service = [\"program\", …]` stays while cells are measured"),
+                );
+            }
+            table.finish(self.problems);
+            let Some(name) = name else { continue };
+            setups.push(Setup {
+                name,
+                run,
+                service,
+                ready,
+                undo,
+                scope,
+                timeout,
+                span,
+            });
+        }
+        setups
+    }
+
+    fn run(&mut self, top: &mut Table) -> Option<Run> {
+        let Some(mut table) = self.table(top, "run", "[run]") else {
+            self.problems.push(
+                Diagnostic::error("there is no `[run]` table")
+                    .at(top.span, "this file")
+                    .help("`[run]` says which command measures a cell and which parser reads its output"),
+            );
+            return None;
+        };
+        let command = table.require("command", self.problems);
+        let command = command.and_then(|n| self.argv(&n));
+        let parser = table.require("parser", self.problems);
+        let parser = parser.and_then(|n| self.parser(&n));
+        let timeout = self.duration(&mut table, "timeout", RUN_TIMEOUT);
+        let repeat = table
+            .get("repeat")
+            .and_then(|n| self.repeat(&n))
+            .unwrap_or(Repeat::times(5));
+        let seconds = table.get("seconds").and_then(|n| n.seconds(self.problems));
+        let span = table.span;
+        table.finish(self.problems);
+        Some(Run {
+            command: command?,
+            parser: parser?,
+            timeout,
+            repeat,
+            seconds: seconds.unwrap_or(1.0),
+            span,
+        })
+    }
+
+    fn repeat(&mut self, node: &Node) -> Option<Repeat> {
+        if node.value.is_integer() {
+            let n = node.integer(1, REPEAT_MAX, self.problems)?;
+            return Some(Repeat::times(n as u32));
+        }
+        let mut table = node.table("repeat", self.problems)?;
+        let min = table
+            .get("min")
+            .and_then(|n| n.integer(1, REPEAT_MAX, self.problems))
+            .unwrap_or(1) as u32;
+        let max = table
+            .require("max", self.problems)
+            .and_then(|n| n.integer(u64::from(min), REPEAT_MAX, self.problems));
+        let until = table
+            .require("until", self.problems)
+            .and_then(|n| n.string(self.problems))
+            .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));
+        table.finish(self.problems);
+        Some(Repeat {
+            min,
+            max: max? as u32,
+            until: Some(until?),
+        })
+    }
+
+    fn metrics(&mut self, top: &mut Table) -> Vec<MetricDecl> {
+        let Some(all) = self.table(top, "metrics", "[metrics]") else {
+            return Vec::new();
+        };
+        let mut metrics = Vec::new();
+        for (name, node) in all.all() {
+            let Some(mut table) = node.table(format!("[metrics.{}]", name.value), self.problems) else {
+                continue;
+            };
+            let from = match table.get("from") {
+                Some(n) => n.string(self.problems),
+                None => Some(At::new(name.value.to_owned(), name.span)),
+            };
+            let from = from.and_then(|f| self.problems.note(self.engine.template(&f.value, f.span)));
+            let directions = [("higher", Better::Higher), ("lower", Better::Lower)];
+            let better = table.get("better").and_then(|n| self.one_of(&n, &directions));
+            let unit = self.optional(&mut table, "unit");
+            let min_effect = table.get("min_effect").and_then(|n| n.percent(self.problems));
+            table.finish(self.problems);
+            metrics.extend(from.map(|from| MetricDecl {
+                name: name.value.to_owned(),
+                from,
+                better,
+                unit,
+                min_effect,
+                span: name.span,
+            }));
+        }
+        self.limit(&metrics, LIST_MAX, "metrics");
+        metrics
+    }
+
+    fn monitors(&mut self, top: &mut Table) -> Vec<Monitor> {
+        let mut monitors = Vec::new();
+        for mut table in self.tables(top, "monitor", "[[monitor]]") {
+            let command = table.require("command", self.problems);
+            let command = command.and_then(|n| self.argv(&n));
+            let parser = table.require("parser", self.problems);
+            let parser = parser.and_then(|n| self.parser(&n));
+            table.finish(self.problems);
+            if let (Some(command), Some(parser)) = (command, parser) {
+                monitors.push(Monitor { command, parser });
+            }
+        }
+        monitors
+    }
+
+    fn compares(&mut self, top: &mut Table) -> Vec<Compare> {
+        let mut compares = Vec::new();
+        for mut table in self.tables(top, "compare", "[[compare]]") {
+            let axis = table
+                .require("axis", self.problems)
+                .and_then(|n| n.string(self.problems));
+            let baseline = table
+                .get("baseline")
+                .and_then(|n| value::read(&n, self.problems));
+            let min_effect = table
+                .get("min_effect")
+                .and_then(|n| n.percent(self.problems))
+                .unwrap_or(MIN_EFFECT);
+            let span = table.span;
+            table.finish(self.problems);
+            compares.extend(axis.map(|axis| Compare {
+                axis,
+                baseline,
+                min_effect,
+                span,
+            }));
+        }
+        compares
+    }
+
+    fn env(&mut self, top: &mut Table) -> Vec<(String, super::template::Template)> {
+        let mut env = Vec::new();
+        if let Some(table) = self.table(top, "env", "[env]") {
+            for (name, node) in table.all() {
+                let template = node
+                    .string(self.problems)
+                    .and_then(|text| self.problems.note(self.engine.template(&text.value, text.span)));
+                env.extend(template.map(|template| (name.value.to_owned(), template)));
+            }
+        }
+        env
+    }
+
+    /// `"fio"`, or a table with `kind` and the parser's options.
+    fn parser(&mut self, node: &Node) -> Option<ParserDecl> {
+        if node.value.is_str() {
+            let kind = node.string(self.problems)?;
+            return Some(ParserDecl {
+                kind,
+                options: Vec::new(),
+            });
+        }
+        let mut table = node.table("parser", self.problems)?;
+        let kind = table
+            .require("kind", self.problems)
+            .and_then(|n| n.string(self.problems));
+        let mut options = Vec::new();
+        for (name, node) in table.rest() {
+            let text = node.string(self.problems);
+            options.extend(text.map(|text| (At::new(name.value.to_owned(), name.span), text.value)));
+        }
+        Some(ParserDecl {
+            kind: kind?,
+            options,
+        })
+    }
+
+    fn command_list(&mut self, table: &mut Table, key: &'static str) -> Vec<Argv> {
+        table.get(key).map(|n| self.commands(&n)).unwrap_or_default()
+    }
+
+    /// A list of commands, each a string or a list of words.
+    fn commands(&mut self, node: &Node) -> Vec<Argv> {
+        let nodes = node.array(self.problems).unwrap_or_default();
+        self.limit(&nodes, LIST_MAX, &node.what);
+        nodes.iter().filter_map(|command| self.argv(command)).collect()
+    }
+
+    /// One command: a string, split by POSIX rules, or a list of words.
+    fn argv(&mut self, node: &Node) -> Option<Argv> {
+        let words: Vec<At<String>> = match node.value.as_str() {
+            Some(text) => match split_words(text) {
+                Some(words) => words.into_iter().map(|word| At::new(word, node.span)).collect(),
+                None => {
+                    self.problems.push(
+                        Diagnostic::error("this command has a quote that is not closed")
+                            .at(node.span, "here")
+                            .help("close it, or write the command as a list of words: [\"program\", \"argument\"]"),
+                    );
+                    return None;
+                }
+            },
+            None if node.value.is_array() => node.strings(self.problems),
+            None => {
+                node.wrong("a command: a string or an array of words", self.problems);
+                return None;
+            }
+        };
+        if words.is_empty() {
+            node.wrong("a command of at least one word", self.problems);
+            return None;
+        }
+        let words: Vec<_> = words
+            .iter()
+            .map(|word| self.problems.note(self.engine.template(&word.value, word.span)))
+            .collect();
+        Some(Argv {
+            words: words.into_iter().collect::<Option<_>>()?,
+            span: node.span,
+        })
+    }
+
+    fn table<'a>(&mut self, parent: &mut Table<'a>, key: &'static str, title: &str) -> Option<Table<'a>> {
+        parent.get(key).and_then(|n| n.table(title, self.problems))
+    }
+
+    fn tables<'a>(&mut self, parent: &mut Table<'a>, key: &'static str, title: &str) -> Vec<Table<'a>> {
+        let tables = parent
+            .get(key)
+            .map(|n| n.tables(title, self.problems))
+            .unwrap_or_default();
+        self.limit(&tables, LIST_MAX, title);
+        tables
+    }
+
+    fn strings(&mut self, table: &mut Table, key: &'static str) -> Vec<At<String>> {
+        table.get(key).map(|n| n.strings(self.problems)).unwrap_or_default()
+    }
+
+    fn optional(&mut self, table: &mut Table, key: &'static str) -> Option<String> {
+        table
+            .get(key)
+            .and_then(|n| n.string(self.problems))
+            .map(|text| text.value)
+    }
+
+    fn optional_string(&mut self, table: Option<&mut Table>, key: &'static str) -> String {
+        table.and_then(|t| self.optional(t, key)).unwrap_or_default()
+    }
+
+    fn duration(&mut self, table: &mut Table, key: &'static str, default: Duration) -> Duration {
+        table
+            .get(key)
+            .and_then(|n| n.duration(self.problems))
+            .unwrap_or(default)
+    }
+
+    fn boolean(&mut self, table: &mut Table, key: &'static str) -> bool {
+        table
+            .get(key)
+            .and_then(|n| n.boolean(self.problems))
+            .unwrap_or(false)
+    }
+
+    fn one_of<T: Copy>(&mut self, node: &Node, names: &[(&'static str, T)]) -> Option<T> {
+        let text = node.string(self.problems)?;
+        let found = names.iter().find(|(name, _)| *name == text.value);
+        if found.is_none() {
+            self.problems.push(
+                Diagnostic::error(format!("`{}` cannot be `{}`", node.what, text.value))
+                    .at(node.span, "not known here")
+                    .help(suggest(&text.value, names.iter().map(|(name, _)| *name))),
+            );
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    fn limit<T>(&mut self, list: &[T], max: usize, what: &str) {
+        if list.len() > max {
+            self.problems.push(Diagnostic::error(format!(
+                "`{what}`: {} entries; at most {max} are allowed",
+                list.len()
+            )));
+        }
+    }
+}
+
+/// Package managers that `--install` can drive.
+pub const PACKAGE_MANAGERS: [&str; 2] = ["apt", "dnf"];

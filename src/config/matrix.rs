@@ -1,0 +1,276 @@
+//! Owns the declared matrix: what a matrix file says, with the place of each thing.
+//! Does not know cells, steps or what is stored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::template::{Engine, Expr, Template};
+use super::value::AxisValue;
+use crate::words::diag::{At, Span};
+use crate::words::sample::Better;
+
+/// Axes of a matrix, `machine` and `version` included.
+pub const AXES_MAX: usize = 60;
+/// Values of one axis.
+pub const VALUES_MAX: usize = 60_000;
+/// Set-ups, metrics, compares, presets, rules: each list of a file.
+pub const LIST_MAX: usize = 1_000;
+/// Repetitions of one cell.
+pub const REPEAT_MAX: u64 = 10_000;
+/// The label of the version when no `--version` is given.
+pub const INSTALLED: &str = "installed";
+
+/// A matrix file, imports merged. Presets are applied by the planner.
+#[derive(Debug)]
+pub struct Matrix {
+    pub name: String,
+    pub about: String,
+    /// The preset that is used when none is asked for.
+    pub preset: Option<At<String>>,
+    pub subject: Subject,
+    pub build: Option<Build>,
+    pub requires: Requires,
+    /// In the order of the file. Never empty: without `[machines]` there is `local`.
+    pub machines: Vec<Machine>,
+    /// In the order of the file; `machine` and `version` come first where the file has none.
+    pub axes: Vec<Axis>,
+    /// In an order in which each needs only earlier ones.
+    pub derived: Vec<DerivedAxis>,
+    pub excludes: Vec<Exclude>,
+    pub includes: Vec<Include>,
+    pub presets: Vec<Preset>,
+    pub setups: Vec<Setup>,
+    pub run: Run,
+    pub metrics: Vec<MetricDecl>,
+    pub monitors: Vec<Monitor>,
+    pub compares: Vec<Compare>,
+    /// Environment variables of every command.
+    pub env: Vec<(String, Template)>,
+    /// Compiles and runs the templates above.
+    pub engine: Engine,
+}
+
+impl Matrix {
+    pub fn axis(&self, name: &str) -> Option<usize> {
+        self.axes.iter().position(|axis| axis.name == name)
+    }
+
+    pub fn machine(&self, name: &str) -> Option<&Machine> {
+        self.machines.iter().find(|machine| machine.name == name)
+    }
+}
+
+/// The software under test.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Programs of the machine itself: the version `installed`.
+    pub installed: Vec<At<String>>,
+    pub git: Option<GitSubject>,
+}
+
+/// Where versions are built from.
+#[derive(Clone, Debug)]
+pub struct GitSubject {
+    pub repo: At<String>,
+    /// Globs of what can change a result; empty means everything.
+    pub paths: Vec<At<String>>,
+}
+
+/// How a version is built.
+#[derive(Clone, Debug)]
+pub struct Build {
+    pub run: Vec<Argv>,
+    /// Paths below the build directory that are kept.
+    pub artifacts: Vec<At<String>>,
+    pub timeout: Duration,
+    /// Each build begins in an empty directory.
+    pub clean: bool,
+    pub span: Span,
+}
+
+/// What a machine must have before anything starts.
+#[derive(Clone, Debug, Default)]
+pub struct Requires {
+    pub commands: Vec<At<String>>,
+    /// Package manager → packages.
+    pub packages: BTreeMap<String, Vec<String>>,
+}
+
+/// How steps reach a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The machine that `matrix` runs on.
+    Local,
+    /// Nothing runs; samples are generated from a seed.
+    Null,
+}
+
+#[derive(Clone, Debug)]
+pub struct Machine {
+    pub name: String,
+    pub via: Via,
+    /// The name of a host profile.
+    pub profile: Option<At<String>>,
+    /// Facts for expressions: `facts.disk == 'nvme'`.
+    pub facts: BTreeMap<String, String>,
+    /// Relative spread (one sigma) of the samples of a `null` machine.
+    pub noise: f64,
+    pub span: Option<Span>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub name: String,
+    pub values: Vec<At<AxisValue>>,
+    /// Written in the file; otherwise it is left out of cell names while it has one value.
+    pub declared: bool,
+    pub span: Span,
+}
+
+/// An axis whose value follows from others.
+#[derive(Clone, Debug)]
+pub struct DerivedAxis {
+    pub name: At<String>,
+    pub expr: Expr,
+}
+
+/// Cells of the product that are left out.
+#[derive(Clone, Debug)]
+pub struct Exclude {
+    pub when: Expr,
+    pub reason: Option<String>,
+}
+
+/// Cells beside the product: the named axes take the given values, the others all of theirs.
+/// Added after all `exclude` rules, which do not touch them.
+#[derive(Clone, Debug)]
+pub struct Include {
+    pub values: Vec<(At<String>, Vec<At<AxisValue>>)>,
+    pub reason: Option<String>,
+    pub span: Span,
+}
+
+/// A named way to run a matrix.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    pub name: At<String>,
+    /// Axes that take other values than declared.
+    pub axes: Vec<(At<String>, Vec<At<AxisValue>>)>,
+    pub repeat: Option<Repeat>,
+    pub seconds: Option<f64>,
+    pub sampling: Sampling,
+}
+
+/// Which cells of the product are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Sampling {
+    #[default]
+    Product,
+    /// A covering array: each pair of values of two axes is in at least one cell.
+    Pairwise,
+}
+
+/// How often a cell is measured.
+#[derive(Clone, Debug)]
+pub struct Repeat {
+    pub min: u32,
+    pub max: u32,
+    /// Enough, between `min` and `max`: an expression over `ci95` (relative half width) and `n`.
+    pub until: Option<Expr>,
+}
+
+impl Repeat {
+    pub fn times(n: u32) -> Self {
+        Repeat {
+            min: n,
+            max: n,
+            until: None,
+        }
+    }
+}
+
+/// A command: words, each a template, run without a shell.
+#[derive(Clone, Debug)]
+pub struct Argv {
+    pub words: Vec<Template>,
+    pub span: Span,
+}
+
+/// How long a set-up lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub enum Scope {
+    /// Until the last cell that needs it is done.
+    #[default]
+    Session,
+    /// Made anew in each round.
+    Round,
+    /// Made anew for each run step.
+    Run,
+}
+
+/// Something that must be there while a run step measures.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub name: At<String>,
+    /// Commands, one after the other, before the service starts.
+    pub run: Vec<Argv>,
+    /// A command that stays while cells are measured.
+    pub service: Option<Argv>,
+    /// A probe that succeeds once the service really answers.
+    pub ready: Option<Argv>,
+    /// Commands that undo `run`, in the order given, after the service has ended.
+    pub undo: Vec<Argv>,
+    pub scope: Scope,
+    /// For each command, and for the service to become ready.
+    pub timeout: Duration,
+    pub span: Span,
+}
+
+/// The measuring command.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub command: Argv,
+    pub parser: ParserDecl,
+    pub timeout: Duration,
+    pub repeat: Repeat,
+    /// What `{{ seconds }}` stands for: how long one measurement lasts.
+    pub seconds: f64,
+    pub span: Span,
+}
+
+/// A parser by name with its options; `edge/parse` knows which there are.
+#[derive(Clone, Debug)]
+pub struct ParserDecl {
+    pub kind: At<String>,
+    pub options: Vec<(At<String>, String)>,
+}
+
+/// A metric of ours and the parser's name for it.
+#[derive(Clone, Debug)]
+pub struct MetricDecl {
+    pub name: String,
+    pub from: Template,
+    pub better: Option<Better>,
+    pub unit: Option<String>,
+    /// The smallest change that matters, as a fraction; before that of `[[compare]]`.
+    pub min_effect: Option<f64>,
+    pub span: Span,
+}
+
+/// A side measurement during a run.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    pub command: Argv,
+    pub parser: ParserDecl,
+}
+
+/// Cells that differ only in one axis are compared with each other.
+#[derive(Clone, Debug)]
+pub struct Compare {
+    pub axis: At<String>,
+    /// The value that the others are compared with; the first one of the axis by default.
+    pub baseline: Option<At<AxisValue>>,
+    /// The smallest change that matters, as a fraction.
+    pub min_effect: f64,
+    pub span: Span,
+}
