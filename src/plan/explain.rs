@@ -1,0 +1,169 @@
+//! Owns the explanation of one cell: its values, its commands, who shares its steps, why it runs.
+//! Does not know how it is shown.
+
+use serde::Serialize;
+
+use super::cell::{Cells, Origin, excluded_by};
+use super::dag::{NONE, Plan, Shared, Todo};
+use super::resolve::{Places, SetupCommands, Words};
+use crate::words::diag::Diagnostic;
+use crate::words::units::count;
+
+/// One cell, explained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    pub cell: String,
+    pub values: Vec<Value>,
+    /// Empty when the cell is not in the matrix.
+    pub steps: Vec<StepOf>,
+    /// Why it will or will not run.
+    pub state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Value {
+    pub name: String,
+    pub value: String,
+    /// `axis`, `derived`, `preset`, `command line` or `default`.
+    pub origin: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StepOf {
+    /// `set-up nbd`, `run`.
+    pub step: String,
+    pub key: String,
+    pub commands: Vec<Command>,
+    /// With which cells it is shared.
+    pub shared: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Command {
+    /// `run`, `service`, `ready`, `undo` or `measure`.
+    pub role: &'static str,
+    pub argv: Words,
+}
+
+/// Explains the cell of this name. `places` are those of its machine; `past` says what is known of
+/// the run step's last failure.
+pub fn explain(
+    plan: &Plan,
+    todo: &Todo,
+    name: &str,
+    places: &dyn Fn(u32) -> Places,
+    past: &dyn Fn(usize) -> Option<String>,
+) -> Result<Explanation, Diagnostic> {
+    let tuple = plan.cells.parse(name)?;
+    let mut explanation = Explanation {
+        cell: plan.cells.name(&tuple),
+        values: values(plan, &tuple)?,
+        steps: Vec::new(),
+        state: String::new(),
+    };
+    let Some(index) = plan.cells.find(&tuple) else {
+        explanation.state = match excluded_by(plan.matrix, &plan.cells.axes, &tuple) {
+            Some(rule) => {
+                let rule = &plan.matrix.excludes[rule];
+                let reason = rule.reason.as_deref().unwrap_or("no reason is given");
+                format!("excluded by `{}`: {reason}", rule.when.text)
+            }
+            None => "not among the cells that are selected (preset, covering array, `--only` or `include`)".to_owned(),
+        };
+        return Ok(explanation);
+    };
+    let cell = index as u32;
+    let places = places(cell);
+    for (setup, step) in plan.setups_of(cell) {
+        let commands = plan.setup_commands(setup, step, &places)?;
+        explanation.steps.push(StepOf {
+            step: format!("set-up {}", plan.matrix.setups[setup].name.value),
+            key: plan.setups[setup].steps[step as usize].key.to_string(),
+            commands: listed(commands),
+            shared: sharing(&plan.cells, &plan.setups[setup], step),
+        });
+    }
+    let run = plan.runs.of_cell[index];
+    explanation.steps.push(StepOf {
+        step: "run".to_owned(),
+        key: plan.runs.steps[run as usize].key.to_string(),
+        commands: vec![Command {
+            role: "measure",
+            argv: plan.run_command(cell, 0, 0, &places)?,
+        }],
+        shared: sharing(&plan.cells, &plan.runs, run),
+    });
+    let missing = todo.rounds[run as usize];
+    explanation.state = match (missing, past(run as usize)) {
+        (0, _) => "stored: all its rounds are measured".to_owned(),
+        (n, Some(failure)) => format!("will run {}: failed last time: {failure}", count(n as usize, "round")),
+        (n, None) if n < plan.repeat.min => format!("will run {} that are missing", count(n as usize, "round")),
+        (n, None) => format!("will run {}: nothing is stored under its key", count(n as usize, "round")),
+    };
+    Ok(explanation)
+}
+
+fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
+    let mut values: Vec<Value> = plan
+        .cells
+        .axes
+        .iter()
+        .zip(cell)
+        .map(|(axis, &value)| Value {
+            name: axis.name.clone(),
+            value: axis.labels[usize::from(value)].clone(),
+            origin: match axis.origin {
+                Origin::Axis => "axis",
+                Origin::Preset => "preset",
+                Origin::CommandLine => "command line",
+                Origin::Default => "default",
+            },
+        })
+        .collect();
+    let all: Vec<usize> = (0..cell.len()).collect();
+    let context = plan.scope().context(cell, &all)?;
+    for derived in &plan.matrix.derived {
+        let value = plan.matrix.engine.value(&derived.expr, &context);
+        values.push(Value {
+            name: derived.name.value.clone(),
+            value: value.map_or_else(|reason| format!("({reason})"), |value| value.to_string()),
+            origin: "derived",
+        });
+    }
+    values.push(Value {
+        name: "seconds".to_owned(),
+        value: plan.seconds.to_string(),
+        origin: if plan.seconds == plan.matrix.run.seconds { "default" } else { "preset" },
+    });
+    Ok(values)
+}
+
+fn listed(commands: SetupCommands) -> Vec<Command> {
+    let with = |role: &'static str, list: Vec<Words>| {
+        list.into_iter().map(move |argv| Command { role, argv })
+    };
+    with("run", commands.run)
+        .chain(with("service", commands.service.into_iter().collect()))
+        .chain(with("ready", commands.ready.into_iter().collect()))
+        .chain(with("undo", commands.undo))
+        .collect()
+}
+
+fn sharing(cells: &Cells, shared: &Shared, step: u32) -> String {
+    let others = shared.of_cell.iter().filter(|of| **of == step && step != NONE).count() - 1;
+    if others == 0 {
+        return "for this cell alone".to_owned();
+    }
+    let axes: Vec<&str> = shared
+        .axes
+        .iter()
+        .map(|&axis| &cells.axes[axis])
+        .filter(|axis| !axis.silent && axis.values.len() > 1)
+        .map(|axis| axis.name.as_str())
+        .collect();
+    let others = count(others, "other cell");
+    match axes.is_empty() {
+        true => format!("with {others}: all on this machine"),
+        false => format!("with {others}: all that agree on {}", axes.join(", ")),
+    }
+}

@@ -7,4 +7,5 @@ pub mod explain;
 pub mod key;
 pub mod pairwise;
 pub mod projection;
+pub mod resolve;
 pub mod scope;

@@ -1,0 +1,125 @@
+//! Owns what a step's commands are once every name stands for something: folders, programs, values.
+//! Does not know whether the folders exist.
+
+use super::dag::Plan;
+use super::key::render;
+use super::scope::Scope;
+use crate::config::matrix::Argv;
+use crate::config::template::{Context, Template};
+use crate::words::diag::Diagnostic;
+
+/// Where steps of one machine live.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The folder under which each step has its own.
+    pub work: String,
+    /// The folder with the programs of the cell's version.
+    pub bin: String,
+}
+
+/// A command ready to run.
+pub type Words = Vec<String>;
+
+impl Plan<'_> {
+    pub fn scope(&self) -> Scope<'_> {
+        Scope {
+            matrix: self.matrix,
+            axes: &self.cells.axes,
+        }
+    }
+
+    /// The folder of a set-up step: named after it and its key, so that no two share one.
+    pub fn setup_dir(&self, setup: usize, step: u32, places: &Places) -> String {
+        let key = self.setups[setup].steps[step as usize].key.short();
+        let name = &self.matrix.setups[setup].name.value;
+        format!("{}/{name}-{key}", places.work)
+    }
+
+    /// The folder of a run step.
+    pub fn run_dir(&self, run: u32, places: &Places) -> String {
+        format!("{}/run-{}", places.work, self.runs.steps[run as usize].key.short())
+    }
+
+    /// The commands of a set-up step.
+    pub fn setup_commands(
+        &self,
+        setup: usize,
+        step: u32,
+        places: &Places,
+    ) -> Result<SetupCommands, Diagnostic> {
+        let cell = self.setups[setup].steps[step as usize].cell;
+        let mut context = self.base_context(cell, places);
+        context.set("dir", self.setup_dir(setup, step, places));
+        let declared = &self.matrix.setups[setup];
+        let all = |list: &[Argv]| list.iter().map(|argv| self.argv(argv, cell, &context)).collect::<Result<Vec<Words>, Diagnostic>>();
+        let one = |argv: &Option<Argv>| argv.as_ref().map(|a| self.argv(a, cell, &context)).transpose();
+        Ok(SetupCommands {
+            run: all(&declared.run)?,
+            service: one(&declared.service)?,
+            ready: one(&declared.ready)?,
+            undo: all(&declared.undo)?,
+        })
+    }
+
+    /// The measuring command of a cell in a round.
+    pub fn run_command(
+        &self,
+        cell: u32,
+        round: u32,
+        seed: u64,
+        places: &Places,
+    ) -> Result<Words, Diagnostic> {
+        let mut context = self.base_context(cell, places);
+        let run = self.runs.of_cell[cell as usize];
+        context.set("dir", self.run_dir(run, places));
+        context.set("cell", self.cells.name(self.cells.cell(cell as usize)));
+        context.set("round", round);
+        context.set("seed", seed);
+        self.argv(&self.matrix.run.command, cell, &context)
+    }
+
+    /// Environment variables of the commands of a cell.
+    pub fn environment(&self, cell: u32) -> Result<Vec<(String, String)>, Diagnostic> {
+        let context = Context::default();
+        let env = self.matrix.env.iter();
+        env.map(|(name, template)| Ok((name.clone(), self.text(template, cell, &context)?)))
+            .collect()
+    }
+
+    /// The parser's name for each declared metric in a cell, in the order of the file.
+    pub fn metric_names(&self, cell: u32) -> Result<Vec<String>, Diagnostic> {
+        let context = Context::default();
+        let metrics = self.matrix.metrics.iter();
+        metrics.map(|metric| self.text(&metric.from, cell, &context)).collect()
+    }
+
+    fn base_context(&self, cell: u32, places: &Places) -> Context {
+        let mut context = Context::default();
+        context.set("bin", places.bin.clone());
+        context.set("seconds", self.seconds);
+        for (setup, step) in self.setups_of(cell) {
+            let name = &self.matrix.setups[setup].name.value;
+            context.set_field(name, "dir", self.setup_dir(setup, step, places));
+        }
+        context
+    }
+
+    fn argv(&self, argv: &Argv, cell: u32, context: &Context) -> Result<Words, Diagnostic> {
+        argv.words.iter().map(|word| self.text(word, cell, context)).collect()
+    }
+
+    fn text(&self, template: &Template, cell: u32, context: &Context) -> Result<String, Diagnostic> {
+        let scope = self.scope();
+        let axes = scope.axes_of(&template.mentions);
+        render(scope, template, self.cells.cell(cell as usize), &axes, context)
+    }
+}
+
+/// What a set-up does, in this order, and how it is undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SetupCommands {
+    pub run: Vec<Words>,
+    pub service: Option<Words>,
+    pub ready: Option<Words>,
+    pub undo: Vec<Words>,
+}
