@@ -1,2 +1,4 @@
 //! Owns the faces of a result: one model, shown as text, template or JSON.
 //! Does not know how results come about.
+
+pub mod diagnose;

@@ -1,2 +1,5 @@
 //! Owns the way from a plan to samples.
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
+
+pub mod dispatch;
+pub mod event;

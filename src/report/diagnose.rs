@@ -1,0 +1,62 @@
+//! Owns how diagnostics look: file, line, the text underlined, the remedy.
+//! Does not know what is wrong.
+
+use std::fmt::Write as _;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+
+use crate::words::diag::{Diagnostic, Severity, Sources, Span};
+
+/// Diagnostics as text for a person. `color`: with ANSI colours.
+pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool, width: usize) -> String {
+    let theme = match color {
+        true => GraphicalTheme::unicode(),
+        false => GraphicalTheme::unicode_nocolor(),
+    };
+    let handler = GraphicalReportHandler::new_themed(theme)
+        .with_width(width.clamp(40, 160))
+        .with_links(false);
+    let mut out = String::new();
+    for diagnostic in diagnostics {
+        render_one(&handler, diagnostic, sources, &mut out);
+    }
+    out
+}
+
+fn render_one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources, out: &mut String) {
+    let mut shown = MietteDiagnostic::new(&diagnostic.message).with_severity(match diagnostic.severity {
+        Severity::Error => miette::Severity::Error,
+        Severity::Warning => miette::Severity::Warning,
+    });
+    let place = diagnostic.label.as_ref().map(|(span, _)| span.source);
+    let mut help: Vec<String> = diagnostic.help.iter().cloned().collect();
+    // One picture shows one file; places in others are named in words.
+    for (span, label) in diagnostic.label.iter().chain(&diagnostic.related) {
+        if Some(span.source) == place {
+            shown = shown.and_label(LabeledSpan::new(
+                Some(label.clone()),
+                span.start as usize,
+                (span.end - span.start) as usize,
+            ));
+        } else {
+            help.push(format!("{label}: {}", position(sources, *span)));
+        }
+    }
+    if !help.is_empty() {
+        shown = shown.with_help(help.join("\n"));
+    }
+    let report = Report::new(shown);
+    let report = match place {
+        Some(source) => report.with_source_code(NamedSource::new(sources.name(source), sources.text(source).to_owned())),
+        None => report,
+    };
+    if handler.render_report(out, report.as_ref()).is_err() {
+        let _ = writeln!(out, "{}", diagnostic.message);
+    }
+}
+
+/// `file:line:column`.
+pub fn position(sources: &Sources, span: Span) -> String {
+    let (line, column) = sources.line_column(span);
+    format!("{}:{line}:{column}", sources.name(span.source))
+}

@@ -1,0 +1,63 @@
+//! Owns the events of a run: one stream that progress, `--events` and reports read.
+//! Does not know who listens.
+
+use serde::Serialize;
+
+/// What happened. Each is one JSON line in an `--events` file; `event` tells its kind.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    Started {
+        matrix: String,
+        /// Cells with something to do.
+        cells: usize,
+        /// Measurements to take, at least.
+        measurements: u64,
+        estimate_s: f64,
+        seed: u64,
+    },
+    /// Somebody else measures on the machine.
+    Waiting { machine: String, holder: String },
+    /// Something that a dead run had left was put away.
+    Cleaned { machine: String, what: String },
+    BuildStarted { version: String, key: String },
+    BuildDone {
+        version: String,
+        duration_s: f64,
+        error: Option<String>,
+    },
+    SetupStarted { setup: String, cell: String },
+    SetupDone {
+        setup: String,
+        cell: String,
+        duration_s: f64,
+        error: Option<String>,
+    },
+    /// A set-up was undone; an error means that something is left behind.
+    Undone {
+        setup: String,
+        error: Option<String>,
+    },
+    RunStarted { cell: String, round: u32 },
+    RunDone {
+        cell: String,
+        round: u32,
+        duration_s: f64,
+        /// Declared metrics, by name.
+        metrics: Vec<(String, f64)>,
+        warnings: Vec<String>,
+    },
+    /// No sample was taken, and this session does not try this cell again.
+    Failed {
+        cell: String,
+        round: u32,
+        reason: String,
+        /// Measurements that are given up with it.
+        given_up: u64,
+    },
+    /// The cell needs no more rounds, or one more, than was thought.
+    Repeats { cell: String, more: bool },
+    /// Ctrl-C: `at_once` from the second on.
+    Interrupted { at_once: bool },
+    Finished { measured: u64, failed: usize },
+}
