@@ -1,0 +1,176 @@
+//! Owns what must be known of the machines before planning: programs, their digests, what is missing.
+//! Does not know which steps there are.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::config::matrix::{INSTALLED, Matrix, Via};
+use crate::edge::host::local::LocalHost;
+use crate::edge::host::{FileOp, FileReply, Host, HostError};
+use crate::plan::dag::Digests;
+use crate::plan::resolve::Places;
+use crate::words::key::{Key, KeyHasher};
+
+/// The machines of a plan, by name.
+pub struct Machines(BTreeMap<String, Machine>);
+
+/// One machine, looked at.
+pub struct Machine {
+    /// None for a `null` machine: nothing runs there.
+    pub host: Option<Rc<dyn Host>>,
+    /// Spread of a `null` machine's samples.
+    pub noise: f64,
+    /// Declared tools by content.
+    tools: Key,
+    /// Installed programs of the subject by content.
+    installed: Key,
+    pub places: Places,
+    /// Programs that are needed and not there.
+    pub missing: Vec<String>,
+}
+
+/// Where programs and locks are looked for.
+pub struct Options<'a> {
+    /// The state folder, absolute.
+    pub state: &'a Path,
+    /// Instead of the machine's own lock file.
+    pub lock: Option<PathBuf>,
+}
+
+impl Machines {
+    /// Looks at the machines of these names. `versions`: the labels of the versions to be measured.
+    pub async fn look(
+        matrix: &Matrix,
+        names: &[String],
+        versions: &[String],
+        options: &Options<'_>,
+    ) -> Result<Machines, HostError> {
+        let mut machines = BTreeMap::new();
+        for name in names {
+            let Some(declared) = matrix.machine(name) else {
+                continue;
+            };
+            let machine = match declared.via {
+                Via::Null => Machine {
+                    host: None,
+                    noise: declared.noise,
+                    tools: Key::default(),
+                    installed: Key::default(),
+                    places: places(options.state, &Key::default()),
+                    missing: Vec::new(),
+                },
+                Via::Local => {
+                    let mut host = LocalHost::new(name.clone())?;
+                    if let Some(lock) = &options.lock {
+                        host = host.with_lock(lock);
+                    }
+                    let needs_installed = versions.iter().any(|version| version == INSTALLED);
+                    look_at(Rc::new(host), matrix, needs_installed, options).await?
+                }
+            };
+            machines.insert(name.clone(), machine);
+        }
+        Ok(Machines(machines))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Machine> {
+        self.0.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Machine)> {
+        self.0.iter().map(|(name, machine)| (name.as_str(), machine))
+    }
+}
+
+async fn look_at(
+    host: Rc<dyn Host>,
+    matrix: &Matrix,
+    needs_installed: bool,
+    options: &Options<'_>,
+) -> Result<Machine, HostError> {
+    let tools: Vec<&str> = matrix.requires.commands.iter().map(|c| c.value.as_str()).collect();
+    let subject: Vec<&str> = match needs_installed {
+        true => matrix.subject.installed.iter().map(|p| p.value.as_str()).collect(),
+        false => Vec::new(),
+    };
+    let mut missing = Vec::new();
+    let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
+    let (installed, paths) = digest(host.as_ref(), &subject, &mut missing).await;
+    let places = places(options.state, &installed);
+    link(host.as_ref(), &places.bin, &paths).await?;
+    Ok(Machine {
+        host: Some(host),
+        noise: 0.0,
+        tools,
+        installed,
+        places,
+        missing,
+    })
+}
+
+/// The content of programs as one key, and where they are.
+async fn digest(host: &dyn Host, programs: &[&str], missing: &mut Vec<String>) -> (Key, Vec<PathBuf>) {
+    let which = programs.iter().map(|program| FileOp::Which {
+        program: (*program).to_owned(),
+    });
+    let found = host.files(which.collect()).await;
+    let mut paths = Vec::new();
+    for (program, reply) in programs.iter().zip(found) {
+        match reply {
+            Ok(FileReply::Path(path)) => paths.push(path),
+            _ => missing.push((*program).to_owned()),
+        }
+    }
+    let digests = paths.iter().map(|path| FileOp::Digest { path: path.clone() });
+    let mut hasher = KeyHasher::new("programs");
+    for (path, reply) in paths.iter().zip(host.files(digests.collect()).await) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        hasher.str(&name);
+        if let Ok(FileReply::Digest(key)) = reply {
+            hasher.key(key);
+        }
+    }
+    (hasher.finish(), paths)
+}
+
+/// A folder in which `{{ bin }}/program` is the installed program.
+async fn link(host: &dyn Host, bin: &str, programs: &[PathBuf]) -> Result<(), HostError> {
+    if programs.is_empty() {
+        return Ok(());
+    }
+    let mut ops = vec![FileOp::MakeDir { path: bin.into() }];
+    ops.extend(programs.iter().filter_map(|target| {
+        Some(FileOp::Link {
+            path: Path::new(bin).join(target.file_name()?),
+            target: target.clone(),
+        })
+    }));
+    host.files(ops).await.into_iter().try_for_each(|reply| reply.map(|_| ()))
+}
+
+fn places(state: &Path, installed: &Key) -> Places {
+    Places {
+        work: state.join("work").to_string_lossy().into_owned(),
+        bin: state.join("bin").join(installed.short()).to_string_lossy().into_owned(),
+    }
+}
+
+impl Digests for Machines {
+    fn machine(&self, machine: &str) -> Key {
+        let tools = self.get(machine).map_or(Key::default(), |m| m.tools);
+        KeyHasher::new("machine").str(machine).key(tools).finish()
+    }
+
+    fn installed(&self, machine: &str) -> Key {
+        self.get(machine).map_or(Key::default(), |m| m.installed)
+    }
+
+    fn source(&self, version: &str) -> Key {
+        Key::of(version.as_bytes())
+    }
+
+    fn artifact(&self, build: Key) -> Option<Key> {
+        Some(build)
+    }
+}

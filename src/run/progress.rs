@@ -1,0 +1,200 @@
+//! Owns how a run is followed on a terminal: bars where there is one, plain lines elsewhere.
+//! Does not know what a step does: it reads events.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::event::Event;
+use crate::words::units::{count, show_duration, show_si};
+
+/// Somebody who reads the events of a run.
+pub trait Progress {
+    fn event(&mut self, event: &Event);
+}
+
+/// Nobody.
+pub struct Silent;
+
+impl Progress for Silent {
+    fn event(&mut self, _: &Event) {}
+}
+
+/// Each of several readers, in order.
+pub struct Several(pub Vec<Box<dyn Progress>>);
+
+impl Progress for Several {
+    fn event(&mut self, event: &Event) {
+        self.0.iter_mut().for_each(|reader| reader.event(event));
+    }
+}
+
+/// Writes each event as one JSON line.
+pub struct JsonLines<W: Write>(pub W);
+
+impl<W: Write> Progress for JsonLines<W> {
+    fn event(&mut self, event: &Event) {
+        // A full disk must not stop a run; the store will say so.
+        if let Ok(line) = serde_json::to_string(event) {
+            let _ = writeln!(self.0, "{line}");
+            let _ = self.0.flush();
+        }
+    }
+}
+
+/// Lines on standard error, at most one each few seconds for what goes well.
+pub struct Lines {
+    total: u64,
+    done: u64,
+    failed: u64,
+    started: Instant,
+    last: Instant,
+}
+
+/// Time between two lines about measurements that went well.
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Default for Lines {
+    fn default() -> Self {
+        Lines {
+            total: 0,
+            done: 0,
+            failed: 0,
+            started: Instant::now(),
+            last: Instant::now(),
+        }
+    }
+}
+
+impl Progress for Lines {
+    fn event(&mut self, event: &Event) {
+        if let Some(line) = notable(event) {
+            eprintln!("{line}");
+        }
+        match event {
+            Event::Started { measurements, .. } => {
+                self.total = *measurements;
+                self.started = Instant::now();
+            }
+            Event::RunDone { cell, round, .. } => {
+                self.done += 1;
+                let first_or_last = self.done == 1 || self.done + self.failed == self.total;
+                if first_or_last || self.last.elapsed() >= LINE_INTERVAL {
+                    self.last = Instant::now();
+                    eprintln!(
+                        "{}/{} measured, {} left: {cell} round {}",
+                        self.done,
+                        self.total,
+                        show_duration(left(self.started, self.done, self.total - self.failed)),
+                        round + 1
+                    );
+                }
+            }
+            Event::Failed { given_up, .. } => self.failed += given_up,
+            Event::Repeats { more: true, .. } => self.total += 1,
+            Event::Repeats { more: false, .. } => self.total -= 1,
+            _ => {}
+        }
+    }
+}
+
+fn left(started: Instant, done: u64, total: u64) -> Duration {
+    let each = started.elapsed().as_secs_f64() / done.max(1) as f64;
+    Duration::from_secs_f64(each * total.saturating_sub(done) as f64)
+}
+
+/// A bar with counts, the cell at hand and the time left.
+pub struct Bars {
+    bar: ProgressBar,
+}
+
+impl Default for Bars {
+    fn default() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+        let style = ProgressStyle::with_template("{bar:24.cyan} {pos}/{len} {elapsed} eta {eta} {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Bars {
+            bar,
+        }
+    }
+}
+
+impl Progress for Bars {
+    fn event(&mut self, event: &Event) {
+        if let Some(line) = notable(event) {
+            self.bar.println(line);
+        }
+        match event {
+            Event::Started { measurements, .. } => {
+                self.bar.set_length(*measurements);
+                self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
+            Event::SetupStarted { setup, cell } => self.bar.set_message(format!("{setup} {cell}")),
+            Event::RunStarted { cell, round } => self.bar.set_message(format!("{cell} round {}", round + 1)),
+            Event::RunDone { metrics, cell, .. } => {
+                self.bar.inc(1);
+                if let Some((name, value)) = metrics.first() {
+                    self.bar.set_message(format!("{cell} {name} {}", show_si(*value)));
+                }
+            }
+            Event::Failed { given_up, .. } => {
+                let length = self.bar.length().unwrap_or(0);
+                self.bar.set_length(length.saturating_sub(*given_up));
+            }
+            Event::Repeats { more: true, .. } => self.bar.inc_length(1),
+            Event::Repeats { more: false, .. } => self.bar.dec_length(1),
+            Event::Finished { .. } => self.bar.finish_and_clear(),
+            _ => {}
+        }
+    }
+}
+
+/// The line for what a person wants to see in any case.
+fn notable(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Started {
+            matrix,
+            cells,
+            measurements,
+            estimate_s,
+            ..
+        } => format!(
+            "{matrix}: {}, {}, about {}",
+            count(*cells, "cell"),
+            count(*measurements as usize, "measurement"),
+            show_duration(Duration::try_from_secs_f64(*estimate_s).unwrap_or_default())
+        ),
+        Event::Waiting { machine, holder } => format!("waiting for `{machine}`: {holder}"),
+        Event::Cleaned { what, .. } => format!("put away what a dead run had left: {what}"),
+        Event::BuildStarted { version, .. } => format!("building `{version}`"),
+        Event::BuildDone {
+            version,
+            error: Some(error),
+            ..
+        } => format!("failed: build of `{version}`: {error}"),
+        Event::SetupDone {
+            setup,
+            cell,
+            error: Some(error),
+            ..
+        } => format!("failed: set-up `{setup}` of {cell}: {error}"),
+        Event::Undone {
+            setup,
+            error: Some(error),
+        } => format!("left behind by set-up `{setup}`: {error}"),
+        Event::Failed { cell, reason, .. } => format!("failed: {cell}: {}", first_line(reason)),
+        Event::RunDone { cell, warnings, .. } if !warnings.is_empty() => {
+            format!("note: {cell}: {}", warnings.join("; "))
+        }
+        Event::Interrupted { at_once: false } => {
+            "interrupted: stopping after the current step (once more: at once)".to_owned()
+        }
+        Event::Interrupted { at_once: true } => "stopping at once; set-ups are still undone".to_owned(),
+        _ => return None,
+    })
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or("")
+}
