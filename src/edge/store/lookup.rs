@@ -1,0 +1,253 @@
+//! Owns looking up by key: what is finished, its samples, durations, last failures.
+//! Does not know how many cells share a key.
+
+use std::time::Duration;
+
+use rusqlite::{Row, params};
+
+use super::{AttemptId, Kind, Metric, Store, StoreError, StoredSample};
+use crate::words::key::Key;
+use crate::words::sample::Sample;
+
+/// Looking up one key costs about as much as stepping over this many rows of a scan.
+const LOOKUP_ROWS: i64 = 16;
+
+/// Attempts that a typical duration is the mean of, the latest ones.
+const DURATION_ATTEMPTS_MAX: u32 = 10_000;
+
+// Statements of `for_keys`: the first column is the key, by which they are ordered.
+
+const FINISHED: &str =
+    "SELECT key, round FROM done WHERE key BETWEEN ?1 AND ?2 ORDER BY key, round";
+
+const SAMPLES: &str =
+    "SELECT sample.key, sample.metric, sample.round, attempt.session, sample.value,
+                    attempt.environment
+             FROM sample CROSS JOIN attempt ON attempt.id = sample.attempt
+             WHERE sample.key BETWEEN ?1 AND ?2
+             ORDER BY sample.key, sample.round, sample.metric";
+
+const DURATIONS: &str = "SELECT key, avg(duration_us) FROM attempt
+             WHERE outcome = 'ok' AND key BETWEEN ?1 AND ?2 GROUP BY key ORDER BY key";
+
+const FAILURES: &str = "SELECT key, id, reason, started_ms FROM attempt AS failed
+     WHERE outcome IN ('refused', 'failed', 'timeout') AND key BETWEEN ?1 AND ?2
+           AND NOT EXISTS (
+               SELECT 1 FROM attempt AS later
+               WHERE later.key = failed.key AND later.id > failed.id
+                     AND later.outcome <> 'interrupted')
+     ORDER BY key";
+
+/// Each with the index or table that makes it fast.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(&str, &str); 4] = [
+    (FINISHED, "done USING PRIMARY KEY"),
+    (SAMPLES, "sample USING PRIMARY KEY"),
+    (DURATIONS, "attempt USING COVERING INDEX attempt_by_key"),
+    (FAILURES, "attempt USING INDEX failure_by_key"),
+];
+
+/// The finished rounds of a key. As rounds are run in order, this is nearly always 0..n, and then
+/// it owns no memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rounds {
+    /// All rounds below this one are finished, this one is not.
+    first: u32,
+    /// Finished ones above it, ascending.
+    beyond: Vec<u32>,
+}
+
+impl Rounds {
+    /// Takes rounds in ascending order.
+    fn push(&mut self, round: u32) {
+        if round == self.first {
+            self.first += 1;
+        } else {
+            self.beyond.push(round);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    pub fn count(&self) -> usize {
+        self.first as usize + self.beyond.len()
+    }
+
+    pub fn contains(&self, round: u32) -> bool {
+        round < self.first || self.beyond.binary_search(&round).is_ok()
+    }
+
+    /// Ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.first).chain(self.beyond.iter().copied())
+    }
+}
+
+/// The last failure of a key since it was last ok.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub key: Key,
+    pub attempt: AttemptId,
+    pub reason: String,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub started_ms: i64,
+}
+
+impl Store {
+    /// The finished rounds of each key, in the order of `keys`, which must ascend strictly.
+    /// One scan of the index, or a look-up for each key where they are few: 10^6 keys that are all
+    /// done take about 0.2 s.
+    pub fn finished(&self, keys: &[Key]) -> Result<Vec<Rounds>, StoreError> {
+        let mut rounds = vec![Rounds::default(); keys.len()];
+        self.for_keys(keys, FINISHED, |index, row| {
+            rounds[index].push(row.get(1)?);
+            Ok(())
+        })?;
+        Ok(rounds)
+    }
+
+    /// All samples of the keys, which must ascend strictly; ordered by key, round and metric.
+    pub fn samples(&self, keys: &[Key]) -> Result<Vec<StoredSample>, StoreError> {
+        let mut samples = Vec::new();
+        self.for_keys(keys, SAMPLES, |index, row| {
+            samples.push(StoredSample {
+                key: keys[index],
+                metric: row.get(1)?,
+                sample: Sample {
+                    round: row.get(2)?,
+                    session: row.get(3)?,
+                    value: row.get(4)?,
+                },
+                environment: row.get(5)?,
+            });
+            Ok(())
+        })?;
+        Ok(samples)
+    }
+
+    /// Every metric that was ever recorded, by id.
+    pub fn metrics(&self) -> Result<Vec<Metric>, StoreError> {
+        let read = || {
+            self.db
+                .prepare_cached("SELECT id, name, unit, better FROM metric ORDER BY id")?
+                .query_map([], |row| {
+                    Ok(Metric {
+                        id: row.get(0)?,
+                        name: row.get(1)?,
+                        unit: row.get(2)?,
+                        better: row.get(3)?,
+                    })
+                })?
+                .collect()
+        };
+        self.sqlite(read())
+    }
+
+    /// The mean duration of the ok attempts of each key, in the order of `keys`, which must ascend
+    /// strictly; None for a key that has none. A key belongs to one kind of step.
+    pub fn durations(&self, keys: &[Key]) -> Result<Vec<Option<Duration>>, StoreError> {
+        let mut durations = vec![None; keys.len()];
+        self.for_keys(keys, DURATIONS, |index, row| {
+            durations[index] = Some(micros(row.get(1)?));
+            Ok(())
+        })?;
+        Ok(durations)
+    }
+
+    /// The mean duration of the latest ok attempts of a kind in a matrix, for keys that were never
+    /// run; None where there are none.
+    pub fn typical_duration(
+        &self,
+        matrix: &str,
+        kind: Kind,
+    ) -> Result<Option<Duration>, StoreError> {
+        let read = || {
+            self.db
+                .prepare_cached(
+                    "SELECT avg(duration_us) FROM (
+                         SELECT attempt.duration_us
+                         FROM session CROSS JOIN attempt ON attempt.session = session.id
+                         WHERE session.matrix = ?1 AND attempt.kind = ?2
+                               AND attempt.outcome = 'ok'
+                         ORDER BY session.id DESC LIMIT ?3)",
+                )?
+                .query_row(params![matrix, kind.name(), DURATION_ATTEMPTS_MAX], |row| {
+                    Ok(row.get::<_, Option<f64>>(0)?.map(micros))
+                })
+        };
+        self.sqlite(read())
+    }
+
+    /// The last failure (refused, failed or timed out; an interruption is none) of each key that
+    /// has no later ok attempt, by key. `keys` must ascend strictly.
+    pub fn failures(&self, keys: &[Key]) -> Result<Vec<Failure>, StoreError> {
+        let mut failures = Vec::new();
+        self.for_keys(keys, FAILURES, |index, row| {
+            failures.push(Failure {
+                key: keys[index],
+                attempt: row.get(1)?,
+                reason: row.get(2)?,
+                started_ms: row.get(3)?,
+            });
+            Ok(())
+        })?;
+        Ok(failures)
+    }
+
+    /// Calls `on_row(index of the key, row)` for the rows of `sql` that belong to one of `keys`.
+    /// The first column of `sql` is the key, by which it is ordered; `?1` and `?2` bound the key.
+    fn for_keys(
+        &self,
+        keys: &[Key],
+        sql: &str,
+        mut on_row: impl FnMut(usize, &Row) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        if !keys.is_sorted_by(|a, b| a < b) {
+            return Err(self.invalid("keys to look up that are not in ascending order"));
+        }
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+            return Ok(());
+        };
+        let mut read = || {
+            // One snapshot, and one round of file locks, for all look-ups.
+            let snapshot = self.db.unchecked_transaction()?;
+            let mut statement = snapshot.prepare_cached(sql)?;
+            if keys.len() as i64 * LOOKUP_ROWS < self.attempts_max()? {
+                for (index, key) in keys.iter().enumerate() {
+                    let mut rows = statement.query([key, key])?;
+                    while let Some(row) = rows.next()? {
+                        on_row(index, row)?;
+                    }
+                }
+                return Ok(());
+            }
+            let mut rows = statement.query([first, last])?;
+            let mut index = 0;
+            while let Some(row) = rows.next()? {
+                let key: Key = row.get(0)?;
+                while index < keys.len() && keys[index] < key {
+                    index += 1;
+                }
+                if keys.get(index) == Some(&key) {
+                    on_row(index, row)?;
+                }
+            }
+            Ok(())
+        };
+        self.sqlite(read())
+    }
+
+    /// As many attempts as there are at the most; counting them exactly would be a scan.
+    fn attempts_max(&self) -> rusqlite::Result<i64> {
+        self.db
+            .prepare_cached("SELECT coalesce(max(id), 0) FROM attempt")?
+            .query_row([], |row| row.get(0))
+    }
+}
+
+/// SQLite's mean of microseconds, never negative.
+fn micros(mean: f64) -> Duration {
+    Duration::from_micros(mean as u64)
+}

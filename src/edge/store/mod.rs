@@ -1,0 +1,216 @@
+//! Owns the store: sessions, attempts, samples and logs in one state folder, durable once recorded.
+//! Does not know what is planned, nor whether a session's process is still alive.
+//!
+//! The state folder holds `matrix.db` (SQLite, with its `-wal` and `-shm`) and `logs/`. The tables
+//! are in `schema_1.sql`, the view for people in `docs/store.md`. Calls block; a call that writes
+//! returns when the data is on the disk.
+
+mod error;
+mod history;
+mod live;
+mod logs;
+mod lookup;
+mod open;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use crate::words::key::Key;
+use crate::words::sample::{Better, Sample};
+
+pub use error::{StoreError, StoreErrorKind};
+pub use history::{HISTORY_POINTS_MAX, Point, Series};
+pub use live::{LIVE_BYTES_MAX, Live};
+pub use logs::LOG_BYTES_MAX;
+pub use lookup::{Failure, Rounds};
+pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX};
+
+/// One open state folder.
+pub struct Store {
+    db: Connection,
+    state: PathBuf,
+    /// The database file, for errors.
+    file: PathBuf,
+}
+
+/// An invocation of `matrix` that runs something.
+#[derive(Clone, Debug)]
+pub struct SessionStart<'a> {
+    /// Milliseconds since 1970-01-01 UTC.
+    pub started_ms: i64,
+    pub matrix: &'a str,
+    pub preset: &'a str,
+    pub seed: u64,
+    /// The command line, as a person would type it.
+    pub arguments: &'a str,
+    pub program_version: &'a str,
+    /// Whatever the caller needs to tell later whether this session still lives.
+    pub process: &'a str,
+}
+
+/// The kind of step that an attempt was made at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Build,
+    Setup,
+    Run,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Build, Kind::Setup, Kind::Run];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Build => "build",
+            Kind::Setup => "setup",
+            Kind::Run => "run",
+        }
+    }
+}
+
+/// What came of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It is done; its readings became samples.
+    Ok,
+    /// The program ended well, but its output must not be used.
+    Refused,
+    Failed,
+    Timeout,
+    /// Stopped by the user: no fault of the step.
+    Interrupted,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 5] = [
+        Outcome::Ok,
+        Outcome::Refused,
+        Outcome::Failed,
+        Outcome::Timeout,
+        Outcome::Interrupted,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+            Outcome::Timeout => "timeout",
+            Outcome::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Row of an attempt; later attempts have larger ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttemptId(pub i64);
+
+/// One execution of a step, to be recorded when it has ended.
+#[derive(Clone, Debug)]
+pub struct NewAttempt<'a> {
+    pub session: i64,
+    pub kind: Kind,
+    pub key: Key,
+    /// Counted from 0; 0 for what is not repeated.
+    pub round: u32,
+    /// The cell, machine and version for which it was run. Other cells with the same key share
+    /// the result.
+    pub cell: &'a str,
+    pub machine: &'a str,
+    pub version: &'a str,
+    /// Milliseconds since 1970-01-01 UTC.
+    pub started_ms: i64,
+    pub duration: Duration,
+    pub outcome: Outcome,
+    /// Why it is not ok, else empty. Cut to [`NOTE_BYTES_MAX`].
+    pub reason: &'a str,
+    /// From [`Store::put_environment`].
+    pub environment: Option<Key>,
+    /// What the programs printed; kept compressed, its middle left out beyond [`LOG_BYTES_MAX`].
+    pub log: Option<&'a [u8]>,
+}
+
+/// One value of an attempt that is ok, under the matrix's name for the metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewReading<'a> {
+    pub metric: &'a str,
+    /// Finite.
+    pub value: f64,
+    pub unit: &'a str,
+    pub better: Better,
+}
+
+/// What became of a recorded attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// It is on the disk.
+    New(AttemptId),
+    /// That round of that key was done before: nothing was changed.
+    AlreadyDone,
+}
+
+/// Row of a metric. The same name with another unit or direction is another metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MetricId(pub u32);
+
+/// What was measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metric {
+    pub id: MetricId,
+    pub name: String,
+    pub unit: String,
+    pub better: Better,
+}
+
+/// A sample with what it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StoredSample {
+    pub key: Key,
+    pub metric: MetricId,
+    pub sample: Sample,
+    /// For [`Store::environment`].
+    pub environment: Option<Key>,
+}
+
+impl Store {
+    /// Opens the store of a state folder; makes both where there is none.
+    /// Errors: see [`StoreErrorKind`]. A database that cannot be opened is left as it is.
+    pub fn open(state: &Path) -> Result<Store, StoreError> {
+        fs::create_dir_all(state).map_err(|error| StoreError::io(state, error))?;
+        Store::open_with(state, true, open::MIGRATIONS)
+    }
+
+    /// Opens the store of a state folder; `StoreErrorKind::Missing` where there is none.
+    pub fn open_existing(state: &Path) -> Result<Store, StoreError> {
+        Store::open_with(state, false, open::MIGRATIONS)
+    }
+
+    fn open_with(state: &Path, create: bool, migrations: &[&str]) -> Result<Store, StoreError> {
+        let file = state.join("matrix.db");
+        Ok(Store {
+            db: open::open(&file, create, migrations)?,
+            state: state.to_owned(),
+            file,
+        })
+    }
+
+    /// Reads the whole database and reports the first problems as `StoreErrorKind::Damaged`.
+    /// Takes about a second for each 100 MB.
+    pub fn integrity(&self) -> Result<(), StoreError> {
+        open::integrity(&self.db, &self.file)
+    }
+
+    fn sqlite<T>(&self, result: rusqlite::Result<T>) -> Result<T, StoreError> {
+        result.map_err(|error| StoreError::sqlite(&self.file, error))
+    }
+
+    fn invalid(&self, detail: impl Into<String>) -> StoreError {
+        StoreError::new(&self.file, StoreErrorKind::Invalid, detail)
+    }
+}

@@ -1,0 +1,233 @@
+//! Owns opening the database file: is it ours, is it whole, is its schema current.
+//! Does not know what the tables are for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use super::error::{StoreError, StoreErrorKind};
+
+/// Entry `i` brings a database from version `i` to `i + 1`. Entries are never edited, only added.
+pub(super) const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+
+/// `mtrx`, in the header of the file: tells our database from that of another program.
+const APPLICATION_ID: i32 = 0x6d74_7278;
+
+/// How long a writer waits for another one. A transaction of ours takes milliseconds.
+const BUSY_MS_MAX: u64 = 10_000;
+
+const STATEMENTS_CACHED_MAX: usize = 64;
+
+/// Problems listed by an integrity check at the most.
+const PROBLEMS_MAX: u32 = 10;
+
+pub(super) fn open(
+    file: &Path,
+    create: bool,
+    migrations: &[&str],
+) -> Result<Connection, StoreError> {
+    if !create && !file.exists() {
+        let detail = "the file does not exist";
+        return Err(StoreError::new(file, StoreErrorKind::Missing, detail));
+    }
+    refuse_lost_database(file)?;
+    let failed = |error| StoreError::sqlite(file, error);
+    let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if create {
+        flags |= OpenFlags::SQLITE_OPEN_CREATE;
+    }
+    let mut db = Connection::open_with_flags(file, flags).map_err(failed)?;
+    db.busy_timeout(Duration::from_millis(BUSY_MS_MAX))
+        .map_err(failed)?;
+    // SQLite opens a file that it may not write read-only, without a word.
+    if db.is_readonly("main").map_err(failed)? {
+        let detail = "no permission to write";
+        return Err(StoreError::new(file, StoreErrorKind::ReadOnly, detail));
+    }
+    let version = version_of_ours(&db, file)?;
+    if version > migrations.len() {
+        return Err(newer(file, version, migrations.len()));
+    }
+    set_up(&db, file)?;
+    if version < migrations.len() {
+        migrate(&mut db, file, migrations)?;
+    }
+    Ok(db)
+}
+
+/// SQLite takes an empty file with a write-ahead log beside it for a new database and deletes the
+/// log, which may hold all that is left of the results.
+fn refuse_lost_database(file: &Path) -> Result<(), StoreError> {
+    let length = |path: &Path| fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let wal = beside(file, "-wal");
+    if length(file) == 0 && length(&wal) > 0 {
+        let detail = format!("it is empty, but `{}` is not", wal.display());
+        return Err(StoreError::new(file, StoreErrorKind::Damaged, detail));
+    }
+    Ok(())
+}
+
+/// The version of the schema, 0 for an empty database.
+fn version_of_ours(db: &Connection, file: &Path) -> Result<usize, StoreError> {
+    // One statement, so that it sees one state while another process creates the database.
+    let (application, version, tables): (i32, i64, i64) = db
+        .query_row(
+            "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_schema)
+             FROM pragma_application_id, pragma_user_version",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+        .map_err(|error| StoreError::sqlite(file, error))?;
+    if application != APPLICATION_ID && (application, version, tables) != (0, 0, 0) {
+        let detail = "it belongs to another program";
+        return Err(StoreError::new(file, StoreErrorKind::NotADatabase, detail));
+    }
+    usize::try_from(version).map_err(|_| {
+        let detail = format!("its version is {version}");
+        StoreError::new(file, StoreErrorKind::Damaged, detail)
+    })
+}
+
+fn newer(file: &Path, found: usize, known: usize) -> StoreError {
+    let detail = format!("its version is {found}, this program knows versions up to {known}");
+    StoreError::new(file, StoreErrorKind::Newer, detail)
+}
+
+fn set_up(db: &Connection, file: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::sqlite(file, error);
+    let mode = write_ahead(db).map_err(failed)?;
+    if mode != "wal" {
+        let detail = format!("its folder allows no write-ahead log, only `{mode}`");
+        return Err(StoreError::new(file, StoreErrorKind::CannotOpen, detail));
+    }
+    // FULL: a commit returns when it is on the disk, not merely in the kernel's memory.
+    db.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;",
+    )
+    .map_err(failed)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED_MAX);
+    Ok(())
+}
+
+/// Turns the write-ahead log on and returns the mode that is now in force. SQLite does not wait
+/// here when another process does the same to a new file, so this does.
+fn write_ahead(db: &Connection) -> rusqlite::Result<String> {
+    let deadline = Instant::now() + Duration::from_millis(BUSY_MS_MAX);
+    loop {
+        match db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Brings the schema up to date in one transaction, after a copy of the older database is kept.
+fn migrate(db: &mut Connection, file: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+    let failed = |error| StoreError::sqlite(file, error);
+    let transaction = db
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(failed)?;
+    // Another process may have done it while this one waited for the lock.
+    let version = version_of_ours(&transaction, file)?;
+    if version > migrations.len() {
+        return Err(newer(file, version, migrations.len()));
+    }
+    if version > 0 && version < migrations.len() {
+        keep_copy(file, version)?;
+    }
+    for migration in &migrations[version..] {
+        transaction.execute_batch(migration).map_err(failed)?;
+    }
+    transaction
+        .pragma_update(None, "application_id", APPLICATION_ID)
+        .map_err(failed)?;
+    transaction
+        .pragma_update(None, "user_version", migrations.len() as i64)
+        .map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+/// Where the copy of a database of `version` is kept when it is migrated.
+pub(super) fn copy_of(file: &Path, version: usize) -> PathBuf {
+    beside(file, &format!(".version-{version}"))
+}
+
+/// The caller holds the write lock, so the copy, made by a second connection, is what is migrated.
+fn keep_copy(file: &Path, version: usize) -> Result<(), StoreError> {
+    let copy = copy_of(file, version);
+    let partial = beside(&copy, ".partial");
+    let io_failed = |error| StoreError::io(&partial, error);
+    if partial.exists() {
+        fs::remove_file(&partial).map_err(io_failed)?;
+    }
+    let failed = |error| StoreError::sqlite(&partial, error);
+    let reader = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .map_err(|error| StoreError::sqlite(file, error))?;
+    reader
+        .execute("VACUUM INTO ?1", [partial.to_string_lossy()])
+        .map_err(failed)?;
+    fs::File::open(&partial)
+        .and_then(|copied| copied.sync_all())
+        .and_then(|()| fs::rename(&partial, &copy))
+        .map_err(io_failed)
+}
+
+/// `file` with `suffix` at the end of its name.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Reads the whole database: its pages, its references, and that what is done was done.
+/// The error lists the first problems.
+pub(super) fn integrity(db: &Connection, file: &Path) -> Result<(), StoreError> {
+    let problems = problems(db).map_err(|error| StoreError::sqlite(file, error))?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let detail = problems.join("; ");
+    Err(StoreError::new(file, StoreErrorKind::Damaged, detail))
+}
+
+fn problems(db: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut problems: Vec<String> = db
+        .prepare(&format!("PRAGMA integrity_check({PROBLEMS_MAX})"))?
+        .query_map([], |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    problems.retain(|line| line != "ok");
+    if !problems.is_empty() {
+        // What follows would only repeat it.
+        return Ok(problems);
+    }
+    let mut checks = |sql: &str| -> rusqlite::Result<()> {
+        let mut statement = db.prepare(&format!("{sql} LIMIT {PROBLEMS_MAX}"))?;
+        for line in statement.query_map([], |row| row.get(0))? {
+            problems.push(line?);
+        }
+        Ok(())
+    };
+    checks(
+        "SELECT 'a row of `' || \"table\" || '` refers to nothing in `' || parent || '`'
+         FROM pragma_foreign_key_check",
+    )?;
+    checks(
+        "SELECT 'attempt ' || attempt || ' is marked done but was not'
+         FROM done JOIN attempt ON attempt.id = done.attempt
+         WHERE attempt.outcome <> 'ok' OR attempt.key <> done.key OR attempt.round <> done.round",
+    )?;
+    checks(
+        "SELECT 'a sample of attempt ' || sample.attempt || ' belongs to nothing that is done'
+         FROM sample LEFT JOIN done ON done.key = sample.key AND done.round = sample.round
+         WHERE done.attempt IS NOT sample.attempt",
+    )?;
+    Ok(problems)
+}

@@ -1,0 +1,277 @@
+//! Owns writing: sessions, attempts with their samples, environments.
+//! Does not know how they are looked up.
+
+use rusqlite::{
+    Connection, OptionalExtension, ToSql, TransactionBehavior, params,
+    types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef},
+};
+use serde::de::IgnoredAny;
+
+use super::{
+    AttemptId, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
+};
+use super::{MetricId, logs};
+use crate::words::key::{Key, KeyHasher};
+use crate::words::sample::Better;
+
+/// Longest name of a cell, machine, version, metric, …
+pub const NAME_BYTES_MAX: usize = 4096;
+/// Longest free text (reason, command line); what is longer is cut.
+pub const NOTE_BYTES_MAX: usize = 16 << 10;
+/// Most readings of one attempt.
+pub const READINGS_MAX: usize = 10_000;
+/// Largest description of an environment, in JSON.
+pub const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
+
+impl Store {
+    /// Returns the session's id.
+    pub fn begin_session(&self, start: &SessionStart) -> Result<i64, StoreError> {
+        self.check_name("matrix", start.matrix)?;
+        self.check_name("preset", start.preset)?;
+        self.check_name("program version", start.program_version)?;
+        self.check_name("process", start.process)?;
+        self.sqlite(self.db.execute(
+            "INSERT INTO session
+                 (started_ms, matrix, preset, seed, arguments, program_version, process)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![
+                start.started_ms,
+                start.matrix,
+                start.preset,
+                start.seed.cast_signed(),
+                cut(start.arguments),
+                start.program_version,
+                start.process
+            ],
+        ))?;
+        Ok(self.db.last_insert_rowid())
+    }
+
+    /// `outcome` is a word or two for people. A session without an end is running, or died.
+    pub fn end_session(&self, id: i64, ended_ms: i64, outcome: &str) -> Result<(), StoreError> {
+        self.check_name("outcome", outcome)?;
+        let changed = self.sqlite(self.db.execute(
+            "UPDATE session SET ended_ms = ?2, outcome = ?3 WHERE id = ?1",
+            params![id, ended_ms, outcome],
+        ))?;
+        match changed {
+            0 => Err(self.invalid(format!("there is no session {id}"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records an attempt with its log and readings: all of it or, on an error, nothing. When this
+    /// returns it is on the disk. Costs the same however much is stored.
+    pub fn record(
+        &mut self,
+        attempt: &NewAttempt,
+        readings: &[NewReading],
+    ) -> Result<Recorded, StoreError> {
+        self.check_attempt(attempt, readings)?;
+        let log = match attempt.log {
+            Some(text) => {
+                Some(logs::compress(text).map_err(|error| StoreError::io(&self.state, error))?)
+            }
+            None => None,
+        };
+        let failed = |error| StoreError::sqlite(&self.file, error);
+        // The write lock comes first: a reader that becomes a writer fails when another was faster.
+        let transaction = self
+            .db
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .map_err(failed)?;
+        if attempt.outcome == Outcome::Ok && is_done(&transaction, attempt).map_err(failed)? {
+            return Ok(Recorded::AlreadyDone);
+        }
+        let id = insert(&transaction, attempt, readings).map_err(failed)?;
+        if let Some(log) = log {
+            // Before the commit: a recorded log is there. One whose commit fails is replaced by
+            // the next attempt, which gets the same id.
+            logs::write(&self.state, id, &log)?;
+        }
+        transaction.commit().map_err(failed)?;
+        Ok(Recorded::New(id))
+    }
+
+    /// Keeps a description of an environment (JSON) and returns its content hash.
+    pub fn put_environment(&self, json: &str) -> Result<Key, StoreError> {
+        if json.len() > ENVIRONMENT_BYTES_MAX {
+            let size = json.len();
+            return Err(self.invalid(format!(
+                "an environment of {size} bytes; the limit is {ENVIRONMENT_BYTES_MAX}"
+            )));
+        }
+        serde_json::from_str::<IgnoredAny>(json)
+            .map_err(|error| self.invalid(format!("an environment that is not JSON: {error}")))?;
+        let id = KeyHasher::new("environment").str(json).finish();
+        self.sqlite(self.db.execute(
+            "INSERT OR IGNORE INTO environment (id, json) VALUES (?1, ?2)",
+            params![id, json],
+        ))?;
+        Ok(id)
+    }
+
+    /// The JSON that was put; None for an unknown id.
+    pub fn environment(&self, id: Key) -> Result<Option<String>, StoreError> {
+        self.sqlite(
+            self.db
+                .query_row("SELECT json FROM environment WHERE id = ?1", [id], |row| {
+                    row.get(0)
+                })
+                .optional(),
+        )
+    }
+
+    fn check_attempt(
+        &self,
+        attempt: &NewAttempt,
+        readings: &[NewReading],
+    ) -> Result<(), StoreError> {
+        self.check_name("cell", attempt.cell)?;
+        self.check_name("machine", attempt.machine)?;
+        self.check_name("version", attempt.version)?;
+        if readings.len() > READINGS_MAX {
+            let count = readings.len();
+            return Err(self.invalid(format!("{count} readings; the limit is {READINGS_MAX}")));
+        }
+        if attempt.outcome != Outcome::Ok && !readings.is_empty() {
+            return Err(self.invalid("readings of an attempt that is not ok"));
+        }
+        for reading in readings {
+            self.check_name("metric", reading.metric)?;
+            self.check_name("unit", reading.unit)?;
+            if !reading.value.is_finite() {
+                let NewReading { metric, value, .. } = reading;
+                return Err(self.invalid(format!("`{metric}` is {value}")));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_name(&self, what: &str, name: &str) -> Result<(), StoreError> {
+        if name.len() <= NAME_BYTES_MAX {
+            return Ok(());
+        }
+        let size = name.len();
+        Err(self.invalid(format!(
+            "a {what} of {size} bytes; the limit is {NAME_BYTES_MAX}"
+        )))
+    }
+}
+
+fn is_done(db: &Connection, attempt: &NewAttempt) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM done WHERE key = ?1 AND round = ?2")?
+        .exists(params![attempt.key, attempt.round])
+}
+
+fn insert(
+    db: &Connection,
+    attempt: &NewAttempt,
+    readings: &[NewReading],
+) -> rusqlite::Result<AttemptId> {
+    let NewAttempt { key, round, .. } = attempt;
+    db.prepare_cached(
+        "INSERT INTO attempt
+             (session, kind, key, round, cell, machine, version, started_ms, duration_us,
+              outcome, reason, has_log, environment)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+    )?
+    .execute(params![
+        attempt.session,
+        attempt.kind.name(),
+        key,
+        round,
+        attempt.cell,
+        attempt.machine,
+        attempt.version,
+        attempt.started_ms,
+        // Saturates after 292,000 years.
+        i64::try_from(attempt.duration.as_micros()).unwrap_or(i64::MAX),
+        attempt.outcome.name(),
+        cut(attempt.reason),
+        attempt.log.is_some(),
+        attempt.environment,
+    ])?;
+    let id = db.last_insert_rowid();
+    if attempt.outcome == Outcome::Ok {
+        db.prepare_cached("INSERT INTO done (key, round, attempt) VALUES (?1, ?2, ?3)")?
+            .execute(params![key, round, id])?;
+    }
+    for reading in readings {
+        let metric = metric_id(db, reading)?;
+        db.prepare_cached(
+            "INSERT INTO sample (key, round, metric, value, attempt) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![key, round, metric, reading.value, id])?;
+    }
+    Ok(AttemptId(id))
+}
+
+fn metric_id(db: &Connection, reading: &NewReading) -> rusqlite::Result<MetricId> {
+    let name = params![reading.metric, reading.unit, reading.better.name()];
+    let known = db
+        .prepare_cached("SELECT id FROM metric WHERE name = ?1 AND unit = ?2 AND better = ?3")?
+        .query_row(name, |row| row.get(0))
+        .optional()?;
+    match known {
+        Some(id) => Ok(id),
+        None => db
+            .prepare_cached(
+                "INSERT INTO metric (name, unit, better) VALUES (?1, ?2, ?3) RETURNING id",
+            )?
+            .query_row(name, |row| row.get(0)),
+    }
+}
+
+/// The text up to [`NOTE_BYTES_MAX`], cut at a character.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(NOTE_BYTES_MAX)]
+}
+
+impl ToSql for Key {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Blob(&self.0)))
+    }
+}
+
+impl FromSql for Key {
+    fn column_result(value: ValueRef) -> FromSqlResult<Key> {
+        <[u8; 16]>::try_from(value.as_blob()?)
+            .map(Key)
+            .map_err(|error| FromSqlError::Other(Box::new(error)))
+    }
+}
+
+impl ToSql for MetricId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for MetricId {
+    fn column_result(value: ValueRef) -> FromSqlResult<MetricId> {
+        u32::column_result(value).map(MetricId)
+    }
+}
+
+impl ToSql for AttemptId {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for AttemptId {
+    fn column_result(value: ValueRef) -> FromSqlResult<AttemptId> {
+        i64::column_result(value).map(AttemptId)
+    }
+}
+
+impl FromSql for Better {
+    fn column_result(value: ValueRef) -> FromSqlResult<Better> {
+        match value.as_str()? {
+            "higher" => Ok(Better::Higher),
+            "lower" => Ok(Better::Lower),
+            _ => Err(FromSqlError::InvalidType),
+        }
+    }
+}

@@ -1,0 +1,780 @@
+//! Owns the tests of the store: what is acknowledged is kept, and errors name file and remedy.
+//! Does not know the other modules' insides, but for the migration list.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use super::*;
+
+const IOPS: &str = "iops";
+
+fn key(n: u32) -> Key {
+    Key::of(&n.to_le_bytes())
+}
+
+fn new_store() -> (TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    (folder, store)
+}
+
+fn session(store: &Store) -> i64 {
+    store
+        .begin_session(&SessionStart {
+            started_ms: 1_700_000_000_000,
+            matrix: "m",
+            preset: "quick",
+            seed: u64::MAX,
+            arguments: "matrix run m.toml",
+            program_version: "0.1.0",
+            process: "42",
+        })
+        .unwrap()
+}
+
+fn attempt(session: i64, key: Key, round: u32) -> NewAttempt<'static> {
+    NewAttempt {
+        session,
+        kind: Kind::Run,
+        key,
+        round,
+        cell: "bs=4k",
+        machine: "here",
+        version: "v1",
+        started_ms: 1_700_000_000_123,
+        duration: Duration::from_millis(2_000),
+        outcome: Outcome::Ok,
+        reason: "",
+        environment: None,
+        log: None,
+    }
+}
+
+fn iops(value: f64) -> NewReading<'static> {
+    NewReading {
+        metric: IOPS,
+        value,
+        unit: "1/s",
+        better: Better::Higher,
+    }
+}
+
+fn failed(session: i64, key: Key, reason: &'static str) -> NewAttempt<'static> {
+    NewAttempt {
+        outcome: Outcome::Failed,
+        reason,
+        ..attempt(session, key, 0)
+    }
+}
+
+fn record(store: &mut Store, attempt: &NewAttempt, value: f64) -> AttemptId {
+    let readings = [iops(value)];
+    let readings = match attempt.outcome {
+        Outcome::Ok => &readings[..],
+        _ => &[],
+    };
+    match store.record(attempt, readings).unwrap() {
+        Recorded::New(id) => id,
+        Recorded::AlreadyDone => panic!("already done"),
+    }
+}
+
+fn sorted(keys: impl IntoIterator<Item = Key>) -> Vec<Key> {
+    let mut keys: Vec<Key> = keys.into_iter().collect();
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn count(store: &Store, table: &str) -> i64 {
+    store
+        .db
+        .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+            row.get(0)
+        })
+        .unwrap()
+}
+
+#[test]
+fn what_is_recorded_is_there_after_reopening() {
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    let environment = store.put_environment(r#"{"kernel":"6.12"}"#).unwrap();
+    let new = NewAttempt {
+        environment: Some(environment),
+        log: Some(b"fio says hello"),
+        ..attempt(session, key(1), 0)
+    };
+    let latency = NewReading {
+        metric: "clat_p99",
+        value: 1234.5,
+        unit: "ns",
+        better: Better::Lower,
+    };
+    let recorded = store.record(&new, &[iops(1000.0), latency]).unwrap();
+    let Recorded::New(id) = recorded else {
+        panic!("{recorded:?}")
+    };
+    store
+        .end_session(session, 1_700_000_009_000, "done")
+        .unwrap();
+    drop(store);
+
+    let store = Store::open_existing(folder.path()).unwrap();
+    store.integrity().unwrap();
+    let metrics = store.metrics().unwrap();
+    assert_eq!(
+        metrics
+            .iter()
+            .map(|metric| (&*metric.name, &*metric.unit, metric.better))
+            .collect::<Vec<_>>(),
+        [
+            (IOPS, "1/s", Better::Higher),
+            ("clat_p99", "ns", Better::Lower)
+        ]
+    );
+    let stored = |metric: &Metric, value| StoredSample {
+        key: key(1),
+        metric: metric.id,
+        sample: Sample {
+            round: 0,
+            session,
+            value,
+        },
+        environment: Some(environment),
+    };
+    assert_eq!(
+        store.samples(&[key(1)]).unwrap(),
+        [stored(&metrics[0], 1000.0), stored(&metrics[1], 1234.5)]
+    );
+    assert_eq!(
+        store.environment(environment).unwrap().as_deref(),
+        Some(r#"{"kernel":"6.12"}"#)
+    );
+    assert_eq!(store.environment(key(9)).unwrap(), None);
+    assert_eq!(store.read_log(id).unwrap().unwrap(), b"fio says hello");
+}
+
+#[test]
+fn a_round_that_is_done_stays_as_it_is() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    record(&mut store, &attempt(session, key(1), 0), 1.0);
+    let again = store.record(&attempt(session, key(1), 0), &[iops(2.0)]);
+    assert_eq!(again.unwrap(), Recorded::AlreadyDone);
+    assert_eq!(count(&store, "attempt"), 1);
+    assert_eq!(store.samples(&[key(1)]).unwrap()[0].sample.value, 1.0);
+    // A failure is noted though, and the next round is another thing.
+    record(&mut store, &failed(session, key(1), "boom"), 0.0);
+    record(&mut store, &attempt(session, key(1), 1), 3.0);
+    assert_eq!(store.finished(&[key(1)]).unwrap()[0].count(), 2);
+    store.integrity().unwrap();
+}
+
+#[test]
+fn a_log_is_read_back_or_cut_in_the_middle() {
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    let with_log = |log| NewAttempt {
+        log: Some(log),
+        ..attempt(session, key(1), 0)
+    };
+    record(&mut store, &attempt(session, key(1), 0), 1.0);
+    let first = NewAttempt {
+        round: 1,
+        ..with_log(b"")
+    };
+    let first = record(&mut store, &first, 1.0);
+    assert_eq!(store.read_log(first).unwrap().unwrap(), b"");
+
+    let mut long = vec![b'a'; LOG_BYTES_MAX + 5];
+    long[0] = b'A';
+    *long.last_mut().unwrap() = b'Z';
+    let second = NewAttempt {
+        round: 2,
+        ..with_log(&long)
+    };
+    let second = record(&mut store, &second, 1.0);
+    let text = store.read_log(second).unwrap().unwrap();
+    let notice = "\n[… 5 bytes left out …]\n";
+    assert_eq!(text.len(), LOG_BYTES_MAX + notice.len());
+    assert_eq!((text[0], *text.last().unwrap()), (b'A', b'Z'));
+
+    record(&mut store, &failed(session, key(1), "no log"), 0.0);
+    assert_eq!(store.latest_log(key(1)).unwrap(), Some(second));
+    assert_eq!(store.latest_log(key(2)).unwrap(), None);
+    assert_eq!(
+        store.latest_log_of_cell("m", "bs=4k").unwrap(),
+        Some(second)
+    );
+    assert_eq!(store.latest_log_of_cell("other", "bs=4k").unwrap(), None);
+    assert_eq!(store.read_log(AttemptId(1)).unwrap(), None);
+
+    let path = folder.path().join("logs/000000/3.gz");
+    std::fs::write(&path, b"no gzip").unwrap();
+    let error = store.read_log(second).unwrap_err();
+    assert_eq!(error.file, path);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(store.read_log(second).unwrap_err().file, path);
+}
+
+#[test]
+fn a_failure_counts_until_a_later_success() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let interrupted = NewAttempt {
+        outcome: Outcome::Interrupted,
+        ..attempt(session, key(3), 0)
+    };
+    record(&mut store, &failed(session, key(1), "first"), 0.0);
+    let last = record(&mut store, &failed(session, key(1), "last"), 0.0);
+    record(&mut store, &failed(session, key(2), "healed"), 0.0);
+    record(&mut store, &attempt(session, key(2), 0), 1.0);
+    record(&mut store, &interrupted, 0.0);
+    let failures = store.failures(&sorted((0..5).map(key))).unwrap();
+    assert_eq!(
+        failures,
+        [Failure {
+            key: key(1),
+            attempt: last,
+            reason: "last".to_owned(),
+            started_ms: 1_700_000_000_123
+        }]
+    );
+    record(&mut store, &failed(session, key(2), "again"), 0.0);
+    assert_eq!(store.failures(&[key(2)]).unwrap()[0].reason, "again");
+}
+
+#[test]
+fn durations_are_means_of_what_was_ok() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let took = |n, round, seconds| NewAttempt {
+        duration: Duration::from_secs(seconds),
+        ..attempt(session, key(n), round)
+    };
+    record(&mut store, &took(1, 0, 2), 1.0);
+    record(&mut store, &took(1, 1, 4), 1.0);
+    record(&mut store, &took(2, 0, 9), 1.0);
+    let slow_failure = NewAttempt {
+        duration: Duration::from_secs(1000),
+        ..failed(session, key(1), "timeout")
+    };
+    record(&mut store, &slow_failure, 0.0);
+    let keys = sorted((1..4).map(key));
+    let durations: BTreeMap<Key, Option<Duration>> = keys
+        .iter()
+        .copied()
+        .zip(store.durations(&keys).unwrap())
+        .collect();
+    assert_eq!(durations[&key(1)], Some(Duration::from_secs(3)));
+    assert_eq!(durations[&key(2)], Some(Duration::from_secs(9)));
+    assert_eq!(durations[&key(3)], None);
+    let typical = |matrix, kind| store.typical_duration(matrix, kind).unwrap();
+    assert_eq!(typical("m", Kind::Run), Some(Duration::from_secs(5)));
+    assert_eq!(typical("m", Kind::Build), None);
+    assert_eq!(typical("other", Kind::Run), None);
+}
+
+#[test]
+fn a_history_is_of_one_cell_in_order_of_time() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let at = |n: u32, started_ms, version, cell| NewAttempt {
+        started_ms,
+        version,
+        cell,
+        ..attempt(session, key(n), 0)
+    };
+    record(&mut store, &at(1, 300, "v3", "bs=4k"), 30.0);
+    record(&mut store, &at(2, 100, "v1", "bs=4k"), 10.0);
+    record(&mut store, &at(3, 200, "v2", "bs=4k"), 20.0);
+    record(&mut store, &at(4, 200, "v2", "bs=1M"), 99.0);
+    let series = Series {
+        matrix: "m",
+        machine: "here",
+        cell: "bs=4k",
+        metric: store.metrics().unwrap()[0].id,
+    };
+    let points: Vec<(i64, String, f64)> = store
+        .history(&series)
+        .unwrap()
+        .into_iter()
+        .map(|point| (point.started_ms, point.version, point.sample.value))
+        .collect();
+    let point = |ms, version: &str, value| (ms, version.to_owned(), value);
+    assert_eq!(
+        points,
+        [
+            point(100, "v1", 10.0),
+            point(200, "v2", 20.0),
+            point(300, "v3", 30.0)
+        ]
+    );
+    let elsewhere = Series {
+        machine: "there",
+        ..series
+    };
+    assert_eq!(store.history(&elsewhere).unwrap(), []);
+}
+
+#[test]
+fn what_a_dead_session_left_is_undone_in_reverse() {
+    let (_folder, store) = new_store();
+    let (dead, alive) = (session(&store), session(&store));
+    store.live_begin(dead, "here", "first").unwrap();
+    store.live_begin(dead, "here", "second").unwrap();
+    let gone = store.live_begin(dead, "here", "gone").unwrap();
+    store.live_begin(alive, "here", "other").unwrap();
+    store.live_end(gone).unwrap();
+    store.live_end(gone).unwrap();
+    let left = store
+        .live_left_by(|session, process| session == dead && process == "42")
+        .unwrap();
+    let what: Vec<&str> = left.iter().map(|live| &*live.what).collect();
+    assert_eq!(what, ["second", "first"]);
+}
+
+#[test]
+fn the_view_for_people_has_a_row_for_each_sample() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    record(&mut store, &attempt(session, key(1), 0), 1000.0);
+    let row: (String, String, f64, String, f64, String) = store
+        .db
+        .query_row(
+            "SELECT matrix, metric, value, taken_at, duration_s, key FROM samples",
+            [],
+            |row| {
+                Ok((
+                    row.get(0)?,
+                    row.get(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                    row.get(4)?,
+                    row.get(5)?,
+                ))
+            },
+        )
+        .unwrap();
+    let expected = (
+        "m".to_owned(),
+        IOPS.to_owned(),
+        1000.0,
+        "2023-11-14T22:13:20.123Z".to_owned(),
+        2.0,
+        key(1).to_string(),
+    );
+    assert_eq!(row, expected);
+}
+
+#[test]
+fn what_must_not_be_stored_is_refused() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let long = "x".repeat(NAME_BYTES_MAX + 1);
+    let ok = attempt(session, key(1), 0);
+    let mut check = |attempt: &NewAttempt, readings: &[NewReading], detail: &str| {
+        let error = store.record(attempt, readings).unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Invalid, "{error}");
+        assert!(error.detail.contains(detail), "{error}");
+        assert_eq!(count(&store, "attempt"), 0);
+    };
+    check(&ok, &[iops(f64::NAN)], "`iops` is NaN");
+    check(&ok, &[iops(1.0), iops(2.0)], "UNIQUE");
+    check(&failed(session, key(1), ""), &[iops(1.0)], "not ok");
+    check(&ok, &vec![iops(1.0); READINGS_MAX + 1], "10001 readings");
+    let too_long = NewAttempt {
+        cell: &long,
+        ..ok.clone()
+    };
+    check(&too_long, &[], "a cell of 4097 bytes");
+    let nobody = NewAttempt { session: 77, ..ok };
+    check(&nobody, &[], "FOREIGN KEY");
+
+    let unsorted = store.finished(&[key(1), key(1)]).unwrap_err();
+    assert_eq!(unsorted.kind, StoreErrorKind::Invalid);
+    assert!(store.put_environment("{").is_err());
+    assert!(store.end_session(77, 0, "done").is_err());
+}
+
+#[test]
+fn a_long_reason_is_cut_at_a_character() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let long = "é".repeat(NOTE_BYTES_MAX);
+    let new = NewAttempt {
+        outcome: Outcome::Refused,
+        reason: &long,
+        ..attempt(session, key(1), 0)
+    };
+    record(&mut store, &new, 0.0);
+    let reason = &store.failures(&[key(1)]).unwrap()[0].reason;
+    assert_eq!(reason.len(), NOTE_BYTES_MAX);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// The scan and the look-ups agree with a plain model, with gaps, strangers and any order.
+    #[test]
+    fn finished_and_samples_agree_with_a_model(
+        done in prop::collection::btree_map((0u32..20, 0u32..6), -1e9..1e9f64, 0..60),
+        asked in prop::collection::btree_set(0u32..25, 0..25),
+    ) {
+        let (_folder, mut store) = new_store();
+        store.db.pragma_update(None, "synchronous", "OFF").unwrap();
+        let session = session(&store);
+        for (&(n, round), &value) in done.iter().rev() {
+            record(&mut store, &attempt(session, key(n), round), value);
+        }
+        let keys = sorted(asked.iter().copied().map(key));
+        let finished = store.finished(&keys).unwrap();
+        let samples = store.samples(&keys).unwrap();
+        let mut model = Vec::new();
+        for (wanted, found) in keys.iter().zip(&finished) {
+            let of_key = done.iter().filter(|((n, _), _)| key(*n) == *wanted);
+            let rounds: Vec<u32> = of_key.clone().map(|((_, round), _)| *round).collect();
+            prop_assert_eq!(found.iter().collect::<Vec<_>>(), rounds.clone());
+            prop_assert_eq!(found.count(), rounds.len());
+            prop_assert!((0..8).all(|round| found.contains(round) == rounds.contains(&round)));
+            model.extend(of_key.map(|((_, round), value)| (*wanted, *round, *value)));
+        }
+        let samples: Vec<_> = samples
+            .iter()
+            .map(|found| (found.key, found.sample.round, found.sample.value))
+            .collect();
+        prop_assert_eq!(samples, model);
+    }
+}
+
+#[test]
+fn look_ups_read_indexes_only() {
+    let (_folder, store) = new_store();
+    let check = |sql: &str, index: &str| {
+        let plan: Vec<String> = store
+            .db
+            .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+            .unwrap()
+            .query_map([key(1), key(2)], |row| row.get(3))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let plan = plan.join("; ");
+        assert!(plan.contains(index) && !plan.contains("TEMP"), "{plan}");
+    };
+    for (sql, index) in lookup::STATEMENTS {
+        check(sql, index);
+    }
+}
+
+#[test]
+fn two_connections_take_turns() {
+    let folder = tempfile::tempdir().unwrap();
+    let recorder = |first: u32| {
+        let state = folder.path().to_owned();
+        std::thread::spawn(move || {
+            let mut store = Store::open(&state).unwrap();
+            let session = session(&store);
+            (first..first + 30)
+                .filter(|n| {
+                    let new = attempt(session, key(*n), 0);
+                    store.record(&new, &[iops(1.0)]).unwrap() != Recorded::AlreadyDone
+                })
+                .count()
+        })
+    };
+    // Both create the store at once, and twenty keys are of both.
+    let threads = [recorder(0), recorder(10)];
+    let recorded: usize = threads.map(|thread| thread.join().unwrap()).iter().sum();
+    assert_eq!(recorded, 40);
+    let store = Store::open_existing(folder.path()).unwrap();
+    assert_eq!(count(&store, "sample"), 40);
+    store.integrity().unwrap();
+}
+
+/// Names the state folder for the child process of the test below.
+const CHILD_STATE: &str = "MATRIX_TEST_STORE_CHILD";
+
+/// Records until it is killed, and tells each round that was acknowledged. A test of its own
+/// only so that the test program can be started with it.
+#[test]
+fn child_that_records_until_killed() {
+    let Some(state) = std::env::var_os(CHILD_STATE) else {
+        return;
+    };
+    let mut store = Store::open(Path::new(&state)).unwrap();
+    let session = session(&store);
+    for round in 0.. {
+        let new = NewAttempt {
+            log: Some(b"some output"),
+            ..attempt(session, key(1), round)
+        };
+        if store.record(&new, &[iops(round.into())]).unwrap() != Recorded::AlreadyDone {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "\nrecorded {round}").unwrap();
+            out.flush().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_sigkill() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut acknowledged = Vec::new();
+    for kill_after in [1, 7, 40] {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture"])
+            .arg("edge::store::tests::child_that_records_until_killed")
+            .env(CHILD_STATE, folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut of_child = 0;
+        // What it still managed to say after the kill counts too.
+        for line in lines.map_while(Result::ok) {
+            let Some(round) = line.strip_prefix("recorded ") else {
+                continue;
+            };
+            acknowledged.push(round.parse::<u32>().unwrap());
+            of_child += 1;
+            if of_child == kill_after {
+                child.kill().unwrap();
+            }
+        }
+        child.wait().unwrap();
+        assert!(of_child >= kill_after, "the child died by itself");
+
+        let store = Store::open_existing(folder.path()).unwrap();
+        store.integrity().unwrap();
+        let finished = &store.finished(&[key(1)]).unwrap()[0];
+        assert!(acknowledged.iter().all(|round| finished.contains(*round)));
+        for found in store.samples(&[key(1)]).unwrap() {
+            assert_eq!(found.sample.value, f64::from(found.sample.round));
+        }
+        let log = store.latest_log(key(1)).unwrap().unwrap();
+        assert_eq!(store.read_log(log).unwrap().unwrap(), b"some output");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_and_loses_nothing() {
+    let (_folder, mut store) = new_store();
+    let session = session(&store);
+    let pages: i64 = store
+        .db
+        .pragma_query_value(None, "page_count", |row| row.get(0))
+        .unwrap();
+    let limit = |store: &Store, pages: i64| {
+        store
+            .db
+            .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+            .unwrap();
+    };
+    limit(&store, pages + 2);
+    let long = "x".repeat(NAME_BYTES_MAX);
+    let mut recorded = Vec::new();
+    let error = loop {
+        let round = recorded.len() as u32;
+        let new = NewAttempt {
+            cell: &long,
+            ..attempt(session, key(1), round)
+        };
+        match store.record(&new, &[iops(1.0)]) {
+            Ok(_) => recorded.push(round),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind, StoreErrorKind::DiskFull);
+    assert_eq!(
+        store.finished(&[key(1)]).unwrap()[0]
+            .iter()
+            .collect::<Vec<_>>(),
+        recorded
+    );
+    store.integrity().unwrap();
+    limit(&store, pages + 100);
+    record(
+        &mut store,
+        &attempt(session, key(1), recorded.len() as u32),
+        1.0,
+    );
+}
+
+/// The next version as it might be.
+const NEXT: &str = "ALTER TABLE session ADD COLUMN note TEXT NOT NULL DEFAULT 'none';";
+
+#[test]
+fn an_older_database_is_migrated_and_a_copy_kept() {
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    record(&mut store, &attempt(session, key(1), 0), 5.0);
+    // Not dropped: what is migrated is partly in the write-ahead log of another connection.
+    let next = [open::MIGRATIONS, &[NEXT]].concat();
+    let migrated = Store::open_with(folder.path(), false, &next).unwrap();
+    let note: String = migrated
+        .db
+        .query_row("SELECT note FROM session", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(note, "none");
+    assert_eq!(migrated.samples(&[key(1)]).unwrap()[0].sample.value, 5.0);
+    migrated.integrity().unwrap();
+    drop((store, migrated));
+
+    let error = Store::open(folder.path()).err().unwrap();
+    assert_eq!(error.kind, StoreErrorKind::Newer);
+    let shown = error.to_string();
+    let file = folder.path().join("matrix.db");
+    assert_eq!(
+        shown,
+        format!(
+            "`{}`: was written by a newer version of this program (its version is {}, this program \
+             knows versions up to {}); use that version of the program, or choose another state \
+             folder",
+            file.display(),
+            next.len(),
+            open::MIGRATIONS.len()
+        )
+    );
+
+    let copy = open::copy_of(&file, open::MIGRATIONS.len());
+    std::fs::rename(copy, &file).unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    assert_eq!(store.samples(&[key(1)]).unwrap()[0].sample.value, 5.0);
+}
+
+#[test]
+fn a_failed_migration_changes_nothing() {
+    let (folder, store) = new_store();
+    session(&store);
+    drop(store);
+    let broken = [open::MIGRATIONS, &[NEXT, "ALTER TABLE nowhere ADD x;"]].concat();
+    assert!(Store::open_with(folder.path(), false, &broken).is_err());
+    let store = Store::open(folder.path()).unwrap();
+    assert_eq!(count(&store, "session"), 1);
+    assert_eq!(
+        count(&store, "pragma_table_info('session') WHERE name = 'note'"),
+        0
+    );
+}
+
+#[test]
+fn a_database_that_is_not_ours_or_not_whole_is_left_alone() {
+    let check = |spoil: &dyn Fn(&Path), kind: StoreErrorKind| {
+        let (folder, mut store) = new_store();
+        let session = session(&store);
+        for round in 0..50 {
+            record(&mut store, &attempt(session, key(1), round), 1.0);
+        }
+        drop(store);
+        let file = folder.path().join("matrix.db");
+        spoil(&file);
+        let before = std::fs::read(&file).ok();
+        let opened = Store::open_existing(folder.path());
+        let error = opened.and_then(|store| store.integrity()).unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+        assert_eq!(error.file, file);
+        assert_eq!(std::fs::read(&file).ok(), before);
+    };
+    check(
+        &|file| std::fs::remove_file(file).unwrap(),
+        StoreErrorKind::Missing,
+    );
+    check(
+        &|file| std::fs::write(file, "these are my notes\n".repeat(100)).unwrap(),
+        StoreErrorKind::NotADatabase,
+    );
+    check(
+        &|file| {
+            std::fs::remove_file(file).unwrap();
+            let other = Connection::open(file).unwrap();
+            other.execute_batch("CREATE TABLE shopping (item)").unwrap();
+        },
+        StoreErrorKind::NotADatabase,
+    );
+    // The page of the schema is whole, the others are not.
+    check(
+        &|file| {
+            let mut bytes = std::fs::read(file).unwrap();
+            bytes[8192..].fill(0x5a);
+            std::fs::write(file, bytes).unwrap();
+        },
+        StoreErrorKind::Damaged,
+    );
+    check(
+        &|file| {
+            let bytes = std::fs::read(file).unwrap();
+            std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+        },
+        StoreErrorKind::Damaged,
+    );
+    check(
+        &|file| {
+            std::fs::write(file, "").unwrap();
+            std::fs::write(file.with_extension("db-wal"), "all that is left").unwrap();
+        },
+        StoreErrorKind::Damaged,
+    );
+    check(
+        &|file| {
+            std::fs::remove_file(file).unwrap();
+            std::fs::create_dir(file).unwrap();
+        },
+        StoreErrorKind::CannotOpen,
+    );
+}
+
+#[test]
+fn integrity_finds_what_pages_cannot_show() {
+    let check = |sql: &str, detail: &str| {
+        let (_folder, mut store) = new_store();
+        let session = session(&store);
+        record(&mut store, &attempt(session, key(1), 0), 1.0);
+        store.integrity().unwrap();
+        store
+            .db
+            .execute_batch(&format!("PRAGMA foreign_keys = OFF; {sql}"))
+            .unwrap();
+        let error = store.integrity().unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Damaged);
+        assert!(error.detail.contains(detail), "{error}");
+    };
+    check(
+        "DELETE FROM session",
+        "`attempt` refers to nothing in `session`",
+    );
+    check(
+        "UPDATE attempt SET outcome = 'failed'",
+        "attempt 1 is marked done",
+    );
+    check(
+        "DELETE FROM done",
+        "a sample of attempt 1 belongs to nothing",
+    );
+}
+
+#[test]
+fn a_locked_database_is_told() {
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    let other = Connection::open(folder.path().join("matrix.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.db.busy_timeout(Duration::from_millis(1)).unwrap();
+    let error = store
+        .record(&attempt(session, key(1), 0), &[iops(1.0)])
+        .unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Locked);
+    // Reading goes on meanwhile.
+    assert!(store.finished(&[key(1)]).unwrap()[0].is_empty());
+    other.execute_batch("COMMIT").unwrap();
+    record(&mut store, &attempt(session, key(1), 0), 1.0);
+}
