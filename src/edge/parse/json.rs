@@ -1,0 +1,161 @@
+//! Owns reading any JSON document: each number is a reading, named by its path.
+//! Does not know what the numbers mean, so they have no unit and no direction.
+
+use serde_json::Value;
+
+use super::text::shorten;
+use super::{Found, READINGS_MAX, document};
+use crate::words::sample::Reading;
+
+/// Every number of the last complete document, by its path: `results[0].mean`. A key with other
+/// than the usual characters of a name is quoted: `percentile["99.000000"]`. Numbers in strings,
+/// true and false are no numbers.
+pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
+    let value = document::last(text, &['{', '['], found)?;
+    let mut path = String::new();
+    let complete = flatten(&value, &mut path, &mut found.metrics);
+    if !complete {
+        found.warn(format!(
+            "the document holds more than {READINGS_MAX} numbers: the first {READINGS_MAX} are read"
+        ));
+    }
+    let error = value.get("error").and_then(Value::as_str);
+    match error.filter(|error| !error.is_empty()) {
+        Some(error) if found.metrics.is_empty() => {
+            Err(format!("no number, but an error: {}", shorten(error)))
+        }
+        _ if found.metrics.is_empty() => Err("no number in the JSON document".to_owned()),
+        Some(error) => {
+            found.warn(format!(
+                "the document tells of an error: {}",
+                shorten(error)
+            ));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// False when there are too many. Depth is limited by the reader of the document.
+fn flatten(value: &Value, path: &mut String, readings: &mut Vec<Reading>) -> bool {
+    let length = path.len();
+    match value {
+        Value::Number(number) => {
+            if readings.len() == READINGS_MAX {
+                return false;
+            }
+            if let Some(value) = number.as_f64() {
+                readings.push(Reading {
+                    name: path.clone(),
+                    value,
+                    unit: String::new(),
+                    better: None,
+                });
+            }
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{i}]"));
+                let complete = flatten(item, path, readings);
+                path.truncate(length);
+                if !complete {
+                    return false;
+                }
+            }
+        }
+        Value::Object(members) => {
+            for (key, member) in members {
+                push_key(path, key);
+                let complete = flatten(member, path, readings);
+                path.truncate(length);
+                if !complete {
+                    return false;
+                }
+            }
+        }
+        Value::String(_) | Value::Bool(_) | Value::Null => {}
+    }
+    true
+}
+
+fn push_key(path: &mut String, key: &str) {
+    let is_name = !key.is_empty() && !key.contains(['.', '[', ']', '"']);
+    match (is_name, path.is_empty()) {
+        (true, true) => path.push_str(key),
+        (true, false) => {
+            path.push('.');
+            path.push_str(key);
+        }
+        (false, _) => path.push_str(&format!("[{}]", Value::from(key))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Result<(), String>, Vec<(String, f64)>, Vec<String>) {
+        let mut found = Found::default();
+        let result = parse(text, &mut found);
+        let metrics = found.metrics.into_iter().map(|m| (m.name, m.value));
+        (result, metrics.collect(), found.warnings)
+    }
+
+    #[test]
+    fn every_number_is_named_by_its_path() {
+        let check = |text: &str, expected: &[(&str, f64)]| {
+            let (result, metrics, _) = read(text);
+            assert_eq!(result, Ok(()), "{text}");
+            let metrics: Vec<_> = metrics.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+            assert_eq!(metrics, expected, "{text}");
+        };
+        check(
+            r#"{"a": {"b": [{"c": 1.5}, {"c": -2}]}, "s": "3", "t": true, "n": null}"#,
+            &[("a.b[0].c", 1.5), ("a.b[1].c", -2.0)],
+        );
+        check("[[1], 2]", &[("[0][0]", 1.0), ("[1]", 2.0)]);
+        check(
+            r#"{"a": {"99.0": 1, "": 2, "x y": 3}, "a.99": 4}"#,
+            &[
+                (r#"a["99.0"]"#, 1.0),
+                (r#"a[""]"#, 2.0),
+                ("a.x y", 3.0),
+                (r#"["a.99"]"#, 4.0),
+            ],
+        );
+        check(
+            "log\n{\"a\": 1}\n{\"a\": 18446744073709551615}",
+            &[("a", 18_446_744_073_709_551_615.0)],
+        );
+    }
+
+    #[test]
+    fn no_number_is_refused() {
+        let check = |text, reason: &str| assert_eq!(read(text).0, Err(reason.to_owned()));
+        check(r#"{"a": "1"}"#, "no number in the JSON document");
+        check(
+            r#"{"error": "unable to connect", "end": {}}"#,
+            "no number, but an error: unable to connect",
+        );
+        check("a: 1", "no JSON document in the output");
+        check(
+            r#"{"a": NaN}"#,
+            "no complete JSON document: the document is broken at line 1, after `{\"a\": N`",
+        );
+    }
+
+    #[test]
+    fn an_error_beside_numbers_is_told() {
+        let (result, metrics, warnings) = read(r#"{"error": "lost", "a": 1}"#);
+        assert_eq!((result, metrics.len()), (Ok(()), 1));
+        assert_eq!(warnings, ["the document tells of an error: lost"]);
+    }
+
+    #[test]
+    fn readings_are_limited() {
+        let text = format!("[{}1]", "1,".repeat(READINGS_MAX));
+        let (result, metrics, warnings) = read(&text);
+        assert_eq!((result, metrics.len()), (Ok(()), READINGS_MAX));
+        assert_eq!(warnings.len(), 1);
+    }
+}
