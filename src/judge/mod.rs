@@ -1,2 +1,8 @@
 //! Owns the way from samples to verdicts. Pure functions; each names its formula and source.
 //! Knows no file, process, clock or database.
+
+pub mod compare;
+pub mod stats;
+#[cfg(test)]
+mod tests;
+pub mod verdict;

@@ -1,0 +1,363 @@
+//! Owns the comparison of two sides of a metric: shift, interval and p-value.
+//! Does not know which family a comparison belongs to, nor who is told.
+
+use std::collections::BTreeMap;
+
+use super::stats::{self, Estimate, Prior};
+use super::verdict::{Comparison, Noise, Question, Verdict, settle};
+use crate::words::sample::Sample;
+use crate::words::units::count;
+
+/// Samples a side that a comparison looks at; of more, the last ones. The estimators are quadratic.
+pub const SAMPLES_MAX: usize = 1000;
+
+/// Pairs from which on a paired test is tried without a noise level from history; with fewer, its
+/// one or two degrees of freedom only cost the other tests.
+const PAIRS_MIN: usize = 4;
+
+/// Pairing may cut the noise of a difference to this share of the variance at the best: a handful
+/// of pairs that happen to agree is no proof of no noise at all.
+const PAIRED_VARIANCE_MIN: f64 = 1e-3;
+
+/// Compares two sides of one metric, as a family of one; [`decide`] judges a family.
+///
+/// Values are compared by logarithms where all are above zero, else by differences relative to the
+/// baseline's median. Up to three analyses look at the shift:
+/// - the two-sample moderated t of all samples (Smyth, 2004) about the Hodges-Lehmann shift;
+/// - the same of differences within rounds, where at least four rounds are paired;
+/// - a rank test: signed ranks of the pairs, or rank sums of the samples, where their number allows
+///   significance at all.
+///
+/// Which are made depends on numbers of samples alone. With k of them each gets an interval at
+/// 1 − 0.05/k and its p-value times k (Bonferroni): all k intervals hold together, so that any may
+/// be chosen afterwards. That with the smallest p is, when it finds a difference, else the
+/// narrowest.
+pub fn compare(baseline: &[Sample], candidate: &[Sample], question: &Question) -> Comparison {
+    let (base, base_dropped) = usable(baseline);
+    let (cand, cand_dropped) = usable(candidate);
+    let n = [base.len(), cand.len()];
+    let mut notes = Vec::new();
+    if base_dropped + cand_dropped > 0 {
+        let dropped = count(base_dropped + cand_dropped, "sample");
+        notes.push(format!(
+            "{dropped} left out: not finite, or beyond the limit of {SAMPLES_MAX}"
+        ));
+    }
+    if base.is_empty() || cand.is_empty() {
+        let missing = match (base.is_empty(), cand.is_empty()) {
+            (true, true) => "neither side has a sample",
+            (true, false) => "the baseline has no sample",
+            _ => "the candidate has no sample",
+        };
+        notes.push(missing.to_owned());
+        return finish(Shift::nothing(n), question, notes);
+    }
+    let base_values: Vec<f64> = base.iter().map(|sample| sample.value).collect();
+    let cand_values: Vec<f64> = cand.iter().map(|sample| sample.value).collect();
+    let shift = match deterministic(&base_values, &cand_values, question.noise) {
+        true => exact(base_values[0], cand_values[0], n, &mut notes),
+        false => estimated(&base, &cand, question.noise, &mut notes),
+    };
+    finish(shift, question, notes)
+}
+
+/// As [`compare`], of bare values that belong to no rounds.
+pub fn compare_values(baseline: &[f64], candidate: &[f64], question: &Question) -> Comparison {
+    let side = |values: &[f64], session| -> Vec<Sample> {
+        let sample = |(round, value): (usize, &f64)| Sample {
+            round: round as u32,
+            session,
+            value: *value,
+        };
+        values.iter().enumerate().map(sample).collect()
+    };
+    compare(&side(baseline, 0), &side(candidate, 1), question)
+}
+
+/// Half the width of the 95 % interval of a cell's level, relative to it: for `until = "ci95 < 2%"`.
+///
+/// On logarithms where all values are above zero: exp(h) − 1 with h from the narrower of the
+/// t-interval and the signed-rank interval about the Hodges-Lehmann estimate, each at 97.5 %.
+/// None for fewer than two samples, a value that is not finite, or a level of zero.
+pub fn relative_half_width(values: &[f64]) -> Option<f64> {
+    let values = &values[values.len().saturating_sub(SAMPLES_MAX)..];
+    if values.len() < 2 || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let scale = Scale::of(values);
+    let values: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
+    let n = values.len() as f64;
+    let centre = stats::hodges_lehmann(&values)?;
+    let squares = stats::squares_about_mean(&values);
+    let t = stats::moderated_t(centre, squares, n - 1.0, 1.0 / n, None, 0.025)?;
+    let ranks = stats::signed_rank(&values, 0.025);
+    let half = ranks.map_or(t.half_width(), |r| r.half_width().min(t.half_width()));
+    match scale {
+        Scale::Log => Some(half.exp_m1()),
+        Scale::Linear if half == 0.0 => Some(0.0),
+        Scale::Linear => (centre != 0.0).then(|| half / centre.abs()),
+    }
+    .filter(|width| width.is_finite())
+}
+
+/// What came out of a comparison before it gets a word.
+struct Shift {
+    ratio: Option<f64>,
+    ci95: Option<[f64; 2]>,
+    difference: Option<f64>,
+    p: Option<f64>,
+    n: [usize; 2],
+    paired: bool,
+}
+
+impl Shift {
+    fn nothing(n: [usize; 2]) -> Self {
+        Shift {
+            ratio: None,
+            ci95: None,
+            difference: None,
+            p: None,
+            n,
+            paired: false,
+        }
+    }
+}
+
+/// On which scale differences are taken.
+#[derive(Clone, Copy, PartialEq)]
+enum Scale {
+    Log,
+    Linear,
+}
+
+impl Scale {
+    fn of(values: &[f64]) -> Self {
+        match values.iter().all(|value| *value > 0.0) {
+            true => Scale::Log,
+            false => Scale::Linear,
+        }
+    }
+
+    fn apply(self, value: f64) -> f64 {
+        match self {
+            Scale::Log => value.ln(),
+            Scale::Linear => value,
+        }
+    }
+}
+
+/// The finite samples, at most the last [`SAMPLES_MAX`], and how many others there are.
+fn usable(samples: &[Sample]) -> (Vec<Sample>, usize) {
+    let mut kept: Vec<Sample> = samples
+        .iter()
+        .copied()
+        .filter(|sample| sample.value.is_finite())
+        .collect();
+    kept.drain(..kept.len().saturating_sub(SAMPLES_MAX));
+    let dropped = samples.len() - kept.len();
+    (kept, dropped)
+}
+
+/// Whether repetitions give the same value each time, on both sides: an instruction count, a size.
+/// A cell whose history shows noise is not taken for one because a few repetitions agree.
+fn deterministic(base: &[f64], cand: &[f64], noise: Option<Noise>) -> bool {
+    let constant = |side: &[f64]| side.len() >= 2 && side.iter().all(|value| *value == side[0]);
+    let quiet = noise.is_none_or(|noise| noise.sigma_log <= 0.0);
+    constant(base) && constant(cand) && quiet
+}
+
+/// The comparison of two numbers that have no noise.
+fn exact(base: f64, cand: f64, n: [usize; 2], notes: &mut Vec<String>) -> Shift {
+    notes.push("deterministic: each repetition gave the same value".to_owned());
+    let ratio = match base == cand {
+        true => Some(1.0),
+        false => ratio(base, cand, notes),
+    };
+    Shift {
+        ratio,
+        ci95: ratio.map(|ratio| [ratio, ratio]),
+        difference: Some(cand - base),
+        p: Some(if base == cand { 1.0 } else { 0.0 }),
+        n,
+        paired: false,
+    }
+}
+
+/// cand/base where that says anything: both of one sign, or from something to zero.
+fn ratio(base: f64, cand: f64, notes: &mut Vec<String>) -> Option<f64> {
+    if base == 0.0 {
+        if cand != 0.0 {
+            notes.push("new from zero".to_owned());
+        }
+        return None;
+    }
+    if cand == 0.0 {
+        notes.push("gone to zero".to_owned());
+    } else if (base > 0.0) != (cand > 0.0) {
+        notes.push("the sign changed".to_owned());
+        return None;
+    }
+    Some(cand / base).filter(|ratio| ratio.is_finite())
+}
+
+fn estimated(
+    base: &[Sample],
+    cand: &[Sample],
+    noise: Option<Noise>,
+    notes: &mut Vec<String>,
+) -> Shift {
+    let n = [base.len(), cand.len()];
+    let raw: Vec<f64> = base.iter().chain(cand).map(|sample| sample.value).collect();
+    let scale = Scale::of(&raw);
+    let scaled = |side: &[Sample]| -> Vec<f64> {
+        side.iter()
+            .map(|sample| scale.apply(sample.value))
+            .collect()
+    };
+    let (a, b) = (scaled(base), scaled(cand));
+    let pairs = paired_differences(base, cand, scale);
+    let variance = noise
+        // A level of history says nothing about differences on the linear scale.
+        .filter(|noise| scale == Scale::Log && noise.degrees > 0.0)
+        .map(|noise| (noise.sigma_log.powi(2), noise.degrees));
+    let analyses = analyse(&a, &b, &pairs, variance);
+    let (estimate, paired) = choose(&analyses).unwrap_or_else(|| {
+        notes.push("too few samples for an interval".to_owned());
+        let shift = stats::hodges_lehmann_shift(&a, &b).unwrap_or(0.0);
+        let unknown = Estimate {
+            shift,
+            low: f64::NAN,
+            high: f64::NAN,
+            p: f64::NAN,
+        };
+        (unknown, false)
+    });
+    let known = |value: f64| (!value.is_nan()).then_some(value);
+    let interval = known(estimate.low).zip(known(estimate.high));
+    let centre = stats::median(&raw[..n[0]]).unwrap_or(0.0);
+    let (ratio, ci95) = match scale {
+        Scale::Log => (
+            Some(estimate.shift.exp()),
+            interval.map(|(low, high)| [low.exp(), high.exp()]),
+        ),
+        Scale::Linear => {
+            notes.push("values of zero or below: compared by differences".to_owned());
+            let ratio = ratio(centre, centre + estimate.shift, notes);
+            let at = |shift: f64| (centre + shift) / centre;
+            let ends = interval.map(|(low, high)| [at(low), at(high)]);
+            // A negative baseline turns the ends round.
+            let ends = ends.map(|[a, b]| [a.min(b), a.max(b)]);
+            (ratio, ratio.and(ends))
+        }
+    };
+    let finite = |ends: &[f64; 2]| ends.iter().all(|end| end.is_finite());
+    Shift {
+        ratio: ratio.filter(|ratio| ratio.is_finite()),
+        ci95: ci95.filter(finite),
+        difference: Some(match scale {
+            Scale::Log => centre * estimate.shift.exp_m1(),
+            Scale::Linear => estimate.shift,
+        })
+        .filter(|difference| difference.is_finite()),
+        p: known(estimate.p),
+        n,
+        paired,
+    }
+}
+
+/// Differences candidate − baseline of each round that both sides have; a side's repetitions within
+/// one round are averaged first.
+fn paired_differences(base: &[Sample], cand: &[Sample], scale: Scale) -> Vec<f64> {
+    let rounds = |side: &[Sample]| {
+        let mut rounds: BTreeMap<(i64, u32), Vec<f64>> = BTreeMap::new();
+        for sample in side {
+            let round = rounds.entry((sample.session, sample.round)).or_default();
+            round.push(scale.apply(sample.value));
+        }
+        rounds
+    };
+    let cand = rounds(cand);
+    rounds(base)
+        .iter()
+        .filter_map(|(round, values)| Some(stats::mean(cand.get(round)?)? - stats::mean(values)?))
+        .collect()
+}
+
+/// The analyses that the numbers of samples allow, each at its share of 5 %, with p adjusted for
+/// their number; `true` for those on pairs. `noise` is a variance and its degrees of freedom.
+fn analyse(
+    a: &[f64],
+    b: &[f64],
+    pairs: &[f64],
+    noise: Option<(f64, f64)>,
+) -> Vec<(Estimate, bool)> {
+    let (n, m, k) = (a.len() as f64, b.len() as f64, pairs.len() as f64);
+    let by_pairs = pairs.len() >= PAIRS_MIN;
+    let squares = stats::squares_about_mean(a) + stats::squares_about_mean(b);
+    let df = n + m - 2.0;
+    let prior = |times: f64| {
+        noise.map(|(variance, degrees)| Prior {
+            variance: variance * times,
+            degrees,
+        })
+    };
+    let two_sample = |alpha: f64| {
+        let shift = stats::hodges_lehmann_shift(a, b)?;
+        stats::moderated_t(shift, squares, df, 1.0 / n + 1.0 / m, prior(1.0), alpha)
+    };
+    let one_sample = |alpha: f64| {
+        let shift = stats::hodges_lehmann(pairs)?;
+        let least = PAIRED_VARIANCE_MIN * 2.0 * squares / df * (k - 1.0);
+        let squares = stats::squares_about_mean(pairs).max(least);
+        stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior(2.0), alpha)
+    };
+    let ranks = |alpha: f64| match stats::signed_rank(pairs, alpha).filter(|_| by_pairs) {
+        Some(estimate) => Some((estimate, true)),
+        None => stats::rank_sum(a, b, alpha).map(|estimate| (estimate, false)),
+    };
+    let parts = 1 + usize::from(by_pairs);
+    // The rank test joins where it can be significant at the share it would get.
+    let share = 0.05 / (parts + 1) as f64;
+    let by_ranks = ranks(share);
+    let parts = parts + usize::from(by_ranks.is_some());
+    let share = 0.05 / parts as f64;
+    let mut analyses = Vec::new();
+    analyses.extend(two_sample(share).map(|estimate| (estimate, false)));
+    if by_pairs {
+        analyses.extend(one_sample(share).map(|estimate| (estimate, true)));
+    }
+    analyses.extend(by_ranks);
+    for (estimate, _) in &mut analyses {
+        estimate.p = (estimate.p * parts as f64).min(1.0);
+    }
+    analyses
+}
+
+fn choose(analyses: &[(Estimate, bool)]) -> Option<(Estimate, bool)> {
+    let least = |key: fn(&Estimate) -> f64| {
+        let by = |a: &&(Estimate, bool), b: &&(Estimate, bool)| key(&a.0).total_cmp(&key(&b.0));
+        analyses.iter().min_by(by).copied()
+    };
+    least(|estimate| estimate.p)
+        .filter(|(estimate, _)| estimate.p <= 0.05)
+        .or_else(|| least(Estimate::half_width))
+}
+
+fn finish(shift: Shift, question: &Question, notes: Vec<String>) -> Comparison {
+    let mut comparison = Comparison {
+        ratio: shift.ratio,
+        ci95: shift.ci95,
+        difference: shift.difference,
+        p: shift.p,
+        q: None,
+        n: shift.n,
+        paired: shift.paired,
+        verdict: Verdict::NothingMeasured,
+        note: (!notes.is_empty()).then(|| notes.join("; ")),
+        more: None,
+    };
+    if shift.n[0] > 0 && shift.n[1] > 0 {
+        settle(&mut comparison, question, question.level);
+    }
+    comparison
+}

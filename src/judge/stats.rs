@@ -1,0 +1,439 @@
+//! Owns estimators, intervals and tests on slices of numbers.
+//! Does not know what was measured, nor which direction is better.
+
+use statrs::function::beta::beta_reg;
+use statrs::function::erf::{erf_inv, erfc};
+
+/// The median absolute deviation of Gaussian noise times this is its standard deviation:
+/// 1/Φ⁻¹(3/4) (Hampel, 1974).
+pub const MAD_TO_SIGMA: f64 = 1.4826;
+
+/// A Hodges-Lehmann estimate of Gaussian noise has this many times the standard error of the mean:
+/// √(π/3) (Hodges & Lehmann, 1963).
+const HODGES_LEHMANN_ERROR: f64 = 1.0233;
+
+/// Rank tests use exact null distributions up to this many samples a side, the normal one beyond.
+const EXACT_MAX: usize = 30;
+
+/// The samples in ascending order.
+pub fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted
+}
+
+/// The `q`-quantile (0 ≤ q ≤ 1) by linear interpolation between order statistics: type 7 of
+/// Hyndman & Fan (1996). None of an empty slice.
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    quantile_of_sorted(&sorted(values), q)
+}
+
+fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    let position = q.clamp(0.0, 1.0) * last as f64;
+    let low = position.floor() as usize;
+    let high = (low + 1).min(last);
+    let share = position - low as f64;
+    // Not `low + share * (high - low)`: that overflows for huge values of opposite sign.
+    Some(sorted[low] * (1.0 - share) + sorted[high] * share)
+}
+
+/// The middle value, or the mean of the two middle ones. None of an empty slice.
+pub fn median(values: &[f64]) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// The arithmetic mean. None of an empty slice.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// Σ(x − mean)².
+pub fn squares_about_mean(values: &[f64]) -> f64 {
+    let centre = mean(values).unwrap_or(0.0);
+    values.iter().map(|value| (value - centre).powi(2)).sum()
+}
+
+/// The standard deviation with n − 1. None of fewer than two samples.
+pub fn stddev(values: &[f64]) -> Option<f64> {
+    (values.len() >= 2).then(|| (squares_about_mean(values) / (values.len() - 1) as f64).sqrt())
+}
+
+/// The median absolute deviation from the median, not scaled (Hampel, 1974); see
+/// [`MAD_TO_SIGMA`]. None of an empty slice.
+pub fn mad(values: &[f64]) -> Option<f64> {
+    let centre = median(values)?;
+    let deviations: Vec<f64> = values.iter().map(|value| (value - centre).abs()).collect();
+    median(&deviations)
+}
+
+/// The Walsh averages (xᵢ + xⱼ)/2, i ≤ j, in ascending order.
+fn walsh_averages(values: &[f64]) -> Vec<f64> {
+    let mut averages = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
+    for (i, a) in values.iter().enumerate() {
+        averages.extend(values[i..].iter().map(|b| a / 2.0 + b / 2.0));
+    }
+    averages.sort_unstable_by(f64::total_cmp);
+    averages
+}
+
+/// All differences of an `a` from a `b` (b − a), in ascending order.
+fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
+    let mut all: Vec<f64> = a
+        .iter()
+        .flat_map(|a| b.iter().map(move |b| b - a))
+        .collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all
+}
+
+/// One-sample location: the median of the Walsh averages (Hodges & Lehmann, 1963).
+/// Quadratic in the number of samples. None of an empty slice.
+pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
+    quantile_of_sorted(&walsh_averages(values), 0.5)
+}
+
+/// Two-sample shift of `b` against `a`: the median of all differences b − a (Hodges & Lehmann,
+/// 1963). None where a side is empty.
+pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<f64> {
+    quantile_of_sorted(&differences(a, b), 0.5)
+}
+
+/// P(|T| ≥ |t|) for Student's t with `df` degrees of freedom, not necessarily whole:
+/// I(df/(df + t²); df/2, 1/2) (Student, 1908), accurate in the far tail. 1 where `t` is no number.
+pub fn student_p(t: f64, df: f64) -> f64 {
+    if t.is_nan() || df <= 0.0 {
+        return 1.0;
+    }
+    let x = df / (df + t * t);
+    if x <= 0.0 {
+        return 0.0;
+    }
+    beta_reg(df / 2.0, 0.5, x.min(1.0))
+}
+
+/// The t ≥ 0 with P(|T| ≥ t) = `p`, by bisection on [`student_p`].
+pub fn student_quantile(p: f64, df: f64) -> f64 {
+    let mut low = 0.0;
+    let mut high = 1.0;
+    while student_p(high, df) > p && high < 1e12 {
+        low = high;
+        high *= 2.0;
+    }
+    // 50 halvings bring a double to its last bits.
+    for _ in 0..50 {
+        let middle = (low + high) / 2.0;
+        if student_p(middle, df) > p {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    (low + high) / 2.0
+}
+
+/// P(|Z| ≥ |z|) for the standard normal.
+pub fn normal_p(z: f64) -> f64 {
+    erfc(z.abs() / std::f64::consts::SQRT_2)
+}
+
+/// The z ≥ 0 with P(|Z| ≥ z) = `p`.
+pub fn normal_quantile(p: f64) -> f64 {
+    erf_inv(1.0 - p.clamp(1e-15, 1.0)) * std::f64::consts::SQRT_2
+}
+
+/// A shift with its interval and the p-value of "there is no shift" (two-sided).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    pub shift: f64,
+    pub low: f64,
+    pub high: f64,
+    pub p: f64,
+}
+
+impl Estimate {
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+}
+
+/// A variance known beforehand: `variance` with the weight of `degrees` degrees of freedom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prior {
+    pub variance: f64,
+    pub degrees: f64,
+}
+
+/// The moderated t-interval and test of a `shift`, 1 − `alpha` wide:
+/// s² = (d₀s₀² + SS)/(d₀ + d), t = shift / (s·√`weight`·1.0233) on d₀ + d degrees of freedom (Smyth, 2004; the
+/// factor is the Hodges-Lehmann estimate's). `squares` is SS about the means, `df` its degrees d,
+/// `weight` is 1/n, or 1/n + 1/m. Non-robust scale under a robust location: an outlier widens it.
+/// None where there is no degree of freedom at all.
+pub fn moderated_t(
+    shift: f64,
+    squares: f64,
+    df: f64,
+    weight: f64,
+    prior: Option<Prior>,
+    alpha: f64,
+) -> Option<Estimate> {
+    let (prior_squares, prior_df) =
+        prior.map_or((0.0, 0.0), |p| (p.variance * p.degrees, p.degrees));
+    let total_df = df + prior_df;
+    if total_df <= 0.0 {
+        return None;
+    }
+    let error = ((prior_squares + squares) / total_df * weight).sqrt() * HODGES_LEHMANN_ERROR;
+    let half = student_quantile(alpha, total_df) * error;
+    Some(Estimate {
+        shift,
+        low: shift - half,
+        high: shift + half,
+        p: match (shift == 0.0, error == 0.0) {
+            (true, _) => 1.0,
+            (false, true) => 0.0,
+            (false, false) => student_p(shift / error, total_df),
+        },
+    })
+}
+
+/// Two-sample rank analysis of the shift b − a: Mann-Whitney's U as the number of differences
+/// below zero (ties count half), and the interval between order statistics of the
+/// differences (Mann & Whitney, 1947; Moses, 1965). None where a side is empty or where no result
+/// could be significant at `alpha`.
+pub fn rank_sum(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
+    let (n, m) = (a.len(), b.len());
+    if n == 0 || m == 0 {
+        return None;
+    }
+    let variance = (n * m * (n + m + 1)) as f64 / 12.0;
+    let null = match n.max(m) <= EXACT_MAX {
+        true => Null::Exact(mann_whitney_null(n, m)),
+        false => Null::Normal(variance.sqrt()),
+    };
+    from_ordered(&differences(a, b), &null, alpha)
+}
+
+/// One-sample rank analysis of paired differences: Wilcoxon's signed rank as the number of Walsh
+/// averages below zero, and the interval between their order statistics (Wilcoxon, 1945; Tukey,
+/// 1949). None where there is no sample or where no result could be significant at `alpha`.
+pub fn signed_rank(values: &[f64], alpha: f64) -> Option<Estimate> {
+    let n = values.len();
+    let variance = (n * (n + 1) * (2 * n + 1)) as f64 / 24.0;
+    let null = match n <= EXACT_MAX {
+        true => Null::Exact(signed_rank_null(n)),
+        false => Null::Normal(variance.sqrt()),
+    };
+    from_ordered(&walsh_averages(values), &null, alpha)
+}
+
+/// The null distribution of a count between 0 and its maximum, symmetric about the middle.
+enum Null {
+    /// P(count ≤ k) at index k.
+    Exact(Vec<f64>),
+    /// Its standard deviation.
+    Normal(f64),
+}
+
+impl Null {
+    /// P(count ≤ k) for a count whose maximum is `max`.
+    fn cdf(&self, k: usize, max: usize) -> f64 {
+        match self {
+            Null::Exact(cdf) => cdf[k.min(cdf.len() - 1)],
+            Null::Normal(sd) => {
+                // Half a step of continuity correction.
+                let z = (k as f64 + 0.5 - max as f64 / 2.0) / sd;
+                let tail = normal_p(z) / 2.0;
+                if z < 0.0 { tail } else { 1.0 - tail }
+            }
+        }
+    }
+}
+
+fn from_ordered(ordered: &[f64], null: &Null, alpha: f64) -> Option<Estimate> {
+    let max = ordered.len();
+    let shift = quantile_of_sorted(ordered, 0.5)?;
+    // The interval leaves out `cut` values at either end: one more than the largest count that
+    // rejects at alpha.
+    let cut = (0..max / 2)
+        .take_while(|k| 2.0 * null.cdf(*k, max) <= alpha)
+        .count();
+    if cut == 0 {
+        return None;
+    }
+    let below = ordered.partition_point(|value| *value < 0.0);
+    let above = max - ordered.partition_point(|value| *value <= 0.0);
+    // Ties count half, rounded against significance.
+    let minority = below.min(above) + (max - below - above).div_ceil(2);
+    Some(Estimate {
+        shift,
+        low: ordered[cut - 1],
+        high: ordered[max - cut],
+        p: (2.0 * null.cdf(minority, max)).min(1.0),
+    })
+}
+
+/// P(U ≤ k) without ties: coefficients of the Gaussian binomial Π (1 − x^(n+i))/(1 − x^i).
+fn mann_whitney_null(n: usize, m: usize) -> Vec<f64> {
+    let mut counts = vec![0.0; n * m + 1];
+    counts[0] = 1.0;
+    for i in 1..=m {
+        for k in (n + i..counts.len()).rev() {
+            counts[k] -= counts[k - n - i];
+        }
+        for k in i..counts.len() {
+            counts[k] += counts[k - i];
+        }
+    }
+    cumulative(counts)
+}
+
+/// P(W ≤ k) without ties: coefficients of Π (1 + x^i).
+fn signed_rank_null(n: usize) -> Vec<f64> {
+    let mut counts = vec![0.0; n * (n + 1) / 2 + 1];
+    counts[0] = 1.0;
+    for i in 1..=n {
+        for k in (i..counts.len()).rev() {
+            counts[k] += counts[k - i];
+        }
+    }
+    cumulative(counts)
+}
+
+fn cumulative(counts: Vec<f64>) -> Vec<f64> {
+    let total: f64 = counts.iter().sum();
+    let mut sum = 0.0;
+    counts
+        .into_iter()
+        .map(|count| {
+            sum += count;
+            sum / total
+        })
+        .collect()
+}
+
+/// Adjusted p-values that control the false discovery rate: q₍ᵢ₎ = min over j ≥ i of m·p₍ⱼ₎/j
+/// (Benjamini & Hochberg, 1995). In the order of the input.
+pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
+    let mut adjusted = vec![1.0; p.len()];
+    let mut least: f64 = 1.0;
+    for (rank, index) in order.into_iter().enumerate().rev() {
+        least = least.min(p[index] * p.len() as f64 / (rank + 1) as f64);
+        adjusted[index] = least;
+    }
+    adjusted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn near(a: f64, b: f64, tolerance: f64) {
+        assert!((a - b).abs() <= tolerance, "{a} is not near {b}");
+    }
+
+    #[test]
+    fn order_statistics() {
+        let check = |values: &[f64], q, expected| assert_eq!(quantile(values, q), expected);
+        check(&[], 0.5, None);
+        check(&[3.0], 0.9, Some(3.0));
+        check(&[4.0, 1.0, 3.0, 2.0], 0.5, Some(2.5));
+        check(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.25, Some(2.0));
+        check(&[f64::MAX, -f64::MAX], 0.5, Some(0.0));
+        assert_eq!(mad(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));
+        assert_eq!(stddev(&[1.0]), None);
+    }
+
+    #[test]
+    fn one_outlier_in_five_hardly_moves_hodges_lehmann() {
+        near(
+            hodges_lehmann(&[1.0, 2.0, 3.0, 4.0, 1e6]).unwrap(),
+            3.0,
+            0.5,
+        );
+        assert_eq!(
+            hodges_lehmann_shift(&[1.0, 2.0, 3.0], &[11.0, 12.0, 1e6]),
+            Some(10.0)
+        );
+    }
+
+    #[test]
+    fn student_agrees_with_tables() {
+        let check = |t, df, p: f64| near(student_p(t, df), p, p * 2e-3);
+        check(2.776, 4.0, 0.05);
+        check(2.306, 8.0, 0.05);
+        check(12.706, 1.0, 0.05);
+        check(10.215, 15.0, 3.77e-8);
+        near(student_quantile(0.05, 8.0), 2.306, 1e-3);
+        near(student_quantile(0.05, 1e6), 1.960, 1e-3);
+        near(normal_quantile(0.05), 1.960, 1e-3);
+    }
+
+    #[test]
+    fn rank_tests_agree_with_tables() {
+        let low = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let high = [6.0, 7.0, 8.0, 9.0, 10.0];
+        // 2 of the 252 ways to deal ten ranks.
+        near(rank_sum(&low, &high, 0.05).unwrap().p, 2.0 / 252.0, 1e-12);
+        // 3 + 3 samples cannot be significant at 5 %.
+        assert_eq!(rank_sum(&low[..3], &high[..3], 0.05), None);
+        // Neither can five pairs; six can: 2 of 64 signs.
+        assert_eq!(signed_rank(&low, 0.05), None);
+        near(
+            signed_rank(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05)
+                .unwrap()
+                .p,
+            2.0 / 64.0,
+            1e-12,
+        );
+        // Critical value for n = m = 10 at 5 %, two-sided: U = 23.
+        let null = mann_whitney_null(10, 10);
+        assert!(2.0 * null[23] <= 0.05 && 2.0 * null[24] > 0.05);
+    }
+
+    #[test]
+    fn adjusted_p_values() {
+        assert_eq!(
+            benjamini_hochberg(&[0.04, 0.01, 0.03, 0.5]),
+            vec![0.16 / 3.0, 0.04, 0.16 / 3.0, 0.5]
+        );
+    }
+
+    fn samples(n: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<f64>> {
+        prop::collection::vec(-1e3..1e3f64, n)
+    }
+
+    proptest! {
+        #[test]
+        fn estimates_move_and_scale_with_the_data(
+            a in samples(4..12), b in samples(4..12), offset in -1e3..1e3f64, scale in 0.1..10.0f64
+        ) {
+            let moved: Vec<f64> = a.iter().map(|x| x * scale + offset).collect();
+            near(hodges_lehmann(&moved).unwrap(), hodges_lehmann(&a).unwrap() * scale + offset, 1e-6);
+            let shift = hodges_lehmann_shift(&a, &b).unwrap();
+            near(hodges_lehmann_shift(&b, &a).unwrap(), -shift, 1e-6);
+            if let (Some(ab), Some(ba)) = (rank_sum(&a, &b, 0.05), rank_sum(&b, &a, 0.05)) {
+                near(ab.p, ba.p, 1e-9);
+                near(ab.low, -ba.high, 1e-6);
+                prop_assert!(ab.low <= ab.shift && ab.shift <= ab.high);
+            }
+        }
+
+        #[test]
+        fn an_interval_leaves_zero_out_exactly_when_the_test_rejects(
+            a in samples(5..15), b in samples(5..15), offset in -1e3..1e3f64
+        ) {
+            let b: Vec<f64> = b.iter().map(|x| x + offset).collect();
+            let ranks = rank_sum(&a, &b, 0.05).unwrap();
+            prop_assert_eq!(ranks.p <= 0.05, ranks.low > 0.0 || ranks.high < 0.0);
+            let squares = squares_about_mean(&a) + squares_about_mean(&b);
+            let weight = 1.0 / a.len() as f64 + 1.0 / b.len() as f64;
+            let df = (a.len() + b.len() - 2) as f64;
+            let t = moderated_t(ranks.shift, squares, df, weight, None, 0.05).unwrap();
+            prop_assert_eq!(t.p <= 0.05, t.low > 0.0 || t.high < 0.0);
+        }
+    }
+}

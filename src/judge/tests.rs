@@ -1,0 +1,309 @@
+//! Owns the tests of comparisons and verdicts, which need both files.
+//! Does not know the estimators' own tests: those stand beside them.
+
+use super::verdict::*;
+use crate::words::sample::{Better, Sample};
+
+use proptest::prelude::*;
+
+const HIGHER: Question = Question {
+    better: Better::Higher,
+    min_effect: 0.02,
+    level: 0.05,
+    noise: None,
+};
+const LOWER: Question = Question {
+    better: Better::Lower,
+    ..HIGHER
+};
+
+/// One sample a round, all of one session.
+fn rounds(values: &[f64]) -> Vec<Sample> {
+    let sample = |(round, value): (usize, &f64)| Sample {
+        round: round as u32,
+        session: 1,
+        value: *value,
+    };
+    values.iter().enumerate().map(sample).collect()
+}
+
+fn judge(base: &[f64], cand: &[f64], question: &Question) -> Comparison {
+    compare(&rounds(base), &rounds(cand), question)
+}
+
+#[test]
+fn each_trap_gets_its_word() {
+    let nan = f64::NAN;
+    let check = |base: &[f64], cand: &[f64], verdict, ratio: Option<f64>, note: &str| {
+        let got = judge(base, cand, &LOWER);
+        let what = format!("{base:?} {cand:?}: {got:?}");
+        assert_eq!(got.verdict, verdict, "{what}");
+        assert_eq!(got.ratio.is_some(), ratio.is_some(), "{what}");
+        let off = got
+            .ratio
+            .zip(ratio)
+            .map_or(0.0, |(a, b): (f64, f64)| (a - b).abs());
+        assert!(off < 1e-12, "{what}");
+        let said = got.note.as_deref().unwrap_or("");
+        assert!(
+            said.contains(note) && note.is_empty() == said.is_empty(),
+            "{what}"
+        );
+    };
+    use Verdict::*;
+    check(&[], &[], NothingMeasured, None, "neither side");
+    check(&[], &[1.0], NothingMeasured, None, "the baseline");
+    check(&[1.0], &[nan], NothingMeasured, None, "1 sample left out");
+    check(&[100.0], &[101.0], Inconclusive, Some(1.01), "too few");
+    // Deterministic metrics.
+    check(&[7.0; 3], &[7.0; 3], Same, Some(1.0), "deterministic");
+    check(
+        &[100.0; 3],
+        &[105.0; 3],
+        Regression,
+        Some(1.05),
+        "deterministic",
+    );
+    check(
+        &[100.0; 3],
+        &[50.0; 3],
+        Improvement,
+        Some(0.5),
+        "deterministic",
+    );
+    check(
+        &[1000.0; 2],
+        &[1001.0; 2],
+        Same,
+        Some(1.001),
+        "deterministic",
+    );
+    // Zeros.
+    check(&[0.0; 5], &[0.0; 5], Same, Some(1.0), "deterministic");
+    check(&[0.0; 5], &[3.0; 5], Regression, None, "new from zero");
+    check(&[3.0; 5], &[0.0; 5], Improvement, Some(0.0), "gone to zero");
+    check(
+        &[0.0; 5],
+        &[3.0, 4.0, 3.5, 5.0, 4.2],
+        Regression,
+        None,
+        "new from zero",
+    );
+    check(&[0.0], &[3.0], Inconclusive, None, "new from zero");
+    // Negative values: the verdict follows the value, the ratio says how the size changed.
+    check(
+        &[-36.0; 3],
+        &[-48.0; 3],
+        Improvement,
+        Some(48.0 / 36.0),
+        "deterministic",
+    );
+    check(&[-1.0; 3], &[1.0; 3], Regression, None, "sign changed");
+}
+
+#[test]
+fn exactly_two_percent_is_an_effect() {
+    assert_eq!(
+        judge(&[100.0; 5], &[98.0; 5], &HIGHER).verdict,
+        Verdict::Regression
+    );
+    assert_eq!(
+        judge(&[100.0; 5], &[102.0; 5], &LOWER).verdict,
+        Verdict::Regression
+    );
+    assert_eq!(
+        judge(&[100.0; 5], &[101.9; 5], &LOWER).verdict,
+        Verdict::Same
+    );
+}
+
+#[test]
+fn a_drift_that_hits_both_sides_is_taken_out_by_pairing() {
+    let base = [100.0, 120.0, 145.0, 170.0, 205.0, 250.0];
+    let cand = [110.5, 131.0, 160.0, 187.5, 225.0, 276.0];
+    let got = judge(&base, &cand, &LOWER);
+    assert_eq!((got.verdict, got.paired), (Verdict::Regression, true));
+    assert!((got.ratio.unwrap() - 1.1).abs() < 0.01, "{got:?}");
+    let unpaired = compare_values(&base, &cand, &LOWER);
+    assert_eq!(
+        (unpaired.verdict, unpaired.paired),
+        (Verdict::Inconclusive, false)
+    );
+}
+
+#[test]
+fn a_tiny_but_significant_change_is_the_same() {
+    let base = [100.0, 100.01, 99.99, 100.02, 99.98, 100.0];
+    let cand = base.map(|x| x * 1.002);
+    let got = judge(&base, &cand, &LOWER);
+    assert!(got.p.unwrap() < 1e-4, "{got:?}");
+    assert_eq!(got.verdict, Verdict::Same);
+}
+
+#[test]
+fn one_wild_sample_does_not_hide_a_clear_change() {
+    let base = [100.0, 101.0, 99.0, 100.5, 99.5];
+    let cand = [110.0, 111.0, 109.0, 110.5, 400.0];
+    let got = judge(&base, &cand, &LOWER);
+    assert_eq!(got.verdict, Verdict::Regression, "{got:?}");
+    assert!(got.ratio.unwrap() < 1.15, "{got:?}");
+}
+
+#[test]
+fn clear_effects_on_a_noisy_disk_are_found_among_a_hundred() {
+    // Coefficient of variation about 30 %, thirtyfold change of one cell among 100.
+    let noise = [0.8, 1.3, 1.0, 0.7, 1.5, 1.1, 0.6, 1.2, 0.9, 1.4];
+    let base: Vec<f64> = noise[..5].iter().map(|x| x * 400.0).collect();
+    let cand: Vec<f64> = noise[5..].iter().map(|x| x * 400.0).collect();
+    let fast: Vec<f64> = cand.iter().map(|x| x * 30.0).collect();
+    let mut family = vec![(HIGHER, judge(&base, &cand, &HIGHER)); 99];
+    family.push((HIGHER, judge(&base, &fast, &HIGHER)));
+    decide(&mut family);
+    assert_eq!(
+        family[99].1.verdict,
+        Verdict::Improvement,
+        "{:?}",
+        family[99].1
+    );
+    assert!(
+        family[..99]
+            .iter()
+            .all(|(_, c)| c.verdict == Verdict::Inconclusive)
+    );
+}
+
+#[test]
+fn the_family_raises_the_bar() {
+    let base = [100.0, 103.0, 98.0, 101.0, 99.0];
+    let cand = [104.0, 107.0, 101.0, 106.0, 103.0];
+    let alone = judge(&base, &cand, &LOWER);
+    assert_eq!(alone.verdict, Verdict::Regression, "{alone:?}");
+    let mut family = vec![(LOWER, alone)];
+    let quiet = judge(&base, &[99.0, 103.5, 98.0, 100.0, 101.0], &LOWER);
+    family.extend(vec![(LOWER, quiet); 999]);
+    decide(&mut family);
+    let among = &family[0].1;
+    assert_eq!(among.verdict, Verdict::Inconclusive, "{among:?}");
+    assert!(among.more.is_some_and(|more| more < 40), "{among:?}");
+    assert!(among.q.unwrap() > among.p.unwrap());
+}
+
+#[test]
+fn history_makes_single_samples_worth_something() {
+    let noise = Some(Noise {
+        sigma_log: 0.01,
+        degrees: 50.0,
+    });
+    let known = Question { noise, ..LOWER };
+    assert_eq!(
+        judge(&[100.0], &[110.0], &known).verdict,
+        Verdict::Regression
+    );
+    assert_eq!(
+        judge(&[100.0], &[110.0], &LOWER).verdict,
+        Verdict::Inconclusive
+    );
+    // A metric known to be noisy is not deterministic because two samples agree.
+    assert_eq!(
+        judge(&[100.0; 2], &[101.9; 2], &known).verdict,
+        Verdict::Inconclusive
+    );
+}
+
+#[test]
+fn half_width_of_a_cell() {
+    let check = |values: &[f64], expected: Option<f64>| {
+        let got = relative_half_width(values);
+        let near = got
+            .zip(expected)
+            .is_none_or(|(a, b)| (a - b).abs() < 0.1 * b + 1e-12);
+        assert!(
+            got.is_some() == expected.is_some() && near,
+            "{values:?}: {got:?}"
+        );
+    };
+    check(&[], None);
+    check(&[1.0], None);
+    check(&[5.0; 4], Some(0.0));
+    check(&[1.0, f64::NAN, 1.0], None);
+    check(&[-1.0, 1.0], None);
+    check(&[99.0, 100.0, 101.0, 100.0, 100.0], Some(0.0113));
+    check(&[0.0, 0.0], Some(0.0));
+}
+
+fn positive(n: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<f64>> {
+    prop::collection::vec(0.1..1e3f64, n)
+}
+
+/// Values that bring every trap: zeros, negatives, repeated and infinite ones.
+fn anything() -> impl Strategy<Value = Vec<f64>> {
+    let value = prop_oneof![
+        4 => -10.0..10.0f64,
+        2 => Just(0.0),
+        2 => Just(5.0),
+        1 => Just(f64::NAN),
+        1 => Just(f64::INFINITY),
+        1 => Just(1e300),
+        1 => Just(-1e-300),
+    ];
+    prop::collection::vec(value, 0..8)
+}
+
+proptest! {
+    #[test]
+    fn numbers_are_always_numbers(base in anything(), cand in anything()) {
+        let got = judge(&base, &cand, &HIGHER);
+        let numbers = [got.ratio, got.difference, got.p].into_iter().flatten();
+        prop_assert!(numbers.chain(got.ci95.into_iter().flatten()).all(f64::is_finite), "{:?}", got);
+        prop_assert!(got.p.is_none_or(|p| (0.0..=1.0).contains(&p)));
+        prop_assert!(got.ci95.is_none_or(|[low, high]| low <= high));
+        let nothing = got.n[0] == 0 || got.n[1] == 0;
+        prop_assert_eq!(got.verdict == Verdict::NothingMeasured, nothing);
+    }
+
+    #[test]
+    fn units_do_not_matter(base in positive(2..9), cand in positive(2..9), scale in 1e-3..1e3f64) {
+        let times = |side: &[f64]| -> Vec<f64> { side.iter().map(|x| x * scale).collect() };
+        let one = judge(&base, &cand, &HIGHER);
+        let other = judge(&times(&base), &times(&cand), &HIGHER);
+        prop_assert_eq!(one.verdict, other.verdict);
+        prop_assert!((one.ratio.unwrap() / other.ratio.unwrap() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn swapping_the_sides_inverts_ratio_and_verdict(base in positive(2..9), cand in positive(2..9)) {
+        let one = judge(&base, &cand, &HIGHER);
+        let other = judge(&cand, &base, &HIGHER);
+        let inverse = match one.verdict {
+            Verdict::Regression => Verdict::Improvement,
+            Verdict::Improvement => Verdict::Regression,
+            same => same,
+        };
+        prop_assert_eq!(other.verdict, inverse);
+        prop_assert!((one.ratio.unwrap() * other.ratio.unwrap() - 1.0).abs() < 1e-9);
+        if let (Some([low, high]), Some([other_low, other_high])) = (one.ci95, other.ci95) {
+            prop_assert!((low * other_high - 1.0).abs() < 1e-6, "{low} {other_high}");
+            prop_assert!((high * other_low - 1.0).abs() < 1e-6, "{high} {other_low}");
+        }
+    }
+
+    #[test]
+    fn the_direction_turns_the_verdict_only(base in positive(2..9), cand in positive(2..9)) {
+        let higher = judge(&base, &cand, &HIGHER);
+        let lower = judge(&base, &cand, &LOWER);
+        prop_assert_eq!(higher.verdict.is_change(), lower.verdict.is_change());
+        prop_assert_eq!(higher.verdict.is_change(), higher.verdict != lower.verdict);
+        prop_assert_eq!(higher.ci95, lower.ci95);
+    }
+
+    #[test]
+    fn the_order_of_samples_does_not_matter(base in positive(2..9), cand in positive(2..9)) {
+        let mut turned = (rounds(&base), rounds(&cand));
+        turned.0.reverse();
+        turned.1.reverse();
+        let got = compare(&turned.0, &turned.1, &HIGHER);
+        let expected = judge(&base, &cand, &HIGHER);
+        prop_assert_eq!(got.verdict, expected.verdict);
+        prop_assert!((got.ratio.unwrap() / expected.ratio.unwrap() - 1.0).abs() < 1e-9);
+    }
+}
