@@ -3,3 +3,8 @@
 
 pub mod dispatch;
 pub mod event;
+pub mod execute;
+mod null;
+pub mod prepare;
+pub mod progress;
+pub mod repeat;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::config::template::Context;
-use crate::judge::relative_half_width;
+use crate::judge::compare::relative_half_width;
 use crate::plan::dag::Plan;
 
 /// Values of declared metrics so far: run step → metric → values.
