@@ -2,3 +2,6 @@
 //! Does not know how results come about.
 
 pub mod diagnose;
+pub mod model;
+pub mod template;
+pub mod text;

@@ -1,0 +1,49 @@
+//! Owns faces made by templates that a user may change: Markdown and whatever else is in `hooks/`.
+//! Does not know where a template's text is kept.
+
+use minijinja::{Environment, UndefinedBehavior};
+
+use super::model::Report;
+use super::text::summary;
+use crate::words::units::{show_ratio, show_value};
+
+/// Bytes of one template.
+pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;
+/// Steps that one rendering may take.
+const FUEL_MAX: u64 = 50_000_000;
+
+/// The template that `--format markdown` uses where `hooks/` has none.
+pub const MARKDOWN: &str = include_str!("../../hooks/compare.md.jinja");
+
+/// Fills a template with a report. Beside minijinja's own filters there are `ratio` (a change in
+/// percent), `value(unit)` (a number with its unit) and `one_line` (safe in a table cell).
+/// The error says what is wrong, with its line.
+pub fn render(template: &str, report: &Report) -> Result<String, String> {
+    if template.len() > TEMPLATE_BYTES_MAX {
+        return Err(format!("the template has {} bytes; at most {TEMPLATE_BYTES_MAX} are allowed", template.len()));
+    }
+    let mut env = Environment::new();
+    env.set_undefined_behavior(UndefinedBehavior::Strict);
+    env.set_fuel(Some(FUEL_MAX));
+    env.set_trim_blocks(true);
+    env.set_lstrip_blocks(true);
+    env.add_filter("ratio", |ratio: Option<f64>| ratio.map_or("-".to_owned(), show_ratio));
+    env.add_filter("value", |value: Option<f64>, unit: &str| {
+        value.map_or("-".to_owned(), |value| show_value(value, unit))
+    });
+    env.add_filter("one_line", |text: &str| {
+        let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        plain.replace('|', "\\|")
+    });
+    let context = minijinja::context! {
+        report => report,
+        summary => summary(report),
+    };
+    env.template_from_str(template)
+        .and_then(|compiled| compiled.render(context))
+        .map_err(|error| {
+            let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
+            let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            format!("{line}{}{detail}", error.kind())
+        })
+}

@@ -1,0 +1,206 @@
+//! Owns the tables that a terminal shows: they fit its width.
+//! Does not know where the result comes from.
+
+use std::fmt::Write as _;
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+
+use super::model::{CellRow, Report, Row};
+use crate::judge::verdict::Verdict;
+use crate::words::sample::Better;
+use crate::words::units::{count, show_ratio, show_value};
+
+/// Rows of one table; the rest is counted.
+const ROWS_MAX: usize = 60;
+
+/// How a terminal wants its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    pub color: bool,
+    /// Columns.
+    pub width: u16,
+}
+
+/// A table with a header; numbers of the columns from `right` on stand to the right.
+pub fn table(style: Style, header: &[&str], right: usize) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(style.width);
+    if style.color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    table.set_header(header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    for column in right..header.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// Lines without trailing blanks.
+pub fn lines(table: &Table) -> String {
+    let mut out = String::new();
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The whole result.
+pub fn report(report: &Report, style: Style) -> String {
+    let mut out = String::new();
+    match report.verdicts.is_empty() {
+        true => cells(&report.cells, style, &mut out),
+        false => verdicts(report, style, &mut out),
+    }
+    if !report.failed.is_empty() {
+        let _ = writeln!(out, "\n{} failed:", count(report.failed.len(), "cell"));
+        for failed in report.failed.iter().take(ROWS_MAX) {
+            let _ = writeln!(out, "  {}", failed.cell);
+            for line in failed.reason.lines().take(4) {
+                let _ = writeln!(out, "    {line}");
+            }
+        }
+        more(report.failed.len(), &mut out);
+    }
+    let _ = writeln!(out, "\n{}", summary(report));
+    out
+}
+
+/// One line: `2 improvements, 30 same (BH …)`.
+pub fn summary(report: &Report) -> String {
+    let counts = report.counts;
+    let named = [
+        (counts.regression, "regression"),
+        (counts.improvement, "improvement"),
+    ];
+    let mut parts: Vec<String> = named.iter().map(|(n, word)| count(*n, word)).collect();
+    let plain = [
+        (counts.same, "same"),
+        (counts.inconclusive, "inconclusive"),
+        (counts.nothing_measured, "nothing measured"),
+    ];
+    parts.extend(plain.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")));
+    if !report.failed.is_empty() {
+        parts.push(format!("{} failed", count(report.failed.len(), "cell")));
+    }
+    parts.join(", ")
+}
+
+fn verdicts(report: &Report, style: Style, out: &mut String) {
+    let mut table = table(style, &["verdict", "cell", "compared", "metric", "baseline", "candidate", "change", "95% interval", "n"], 4);
+    let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.as_str()));
+    for row in report.verdicts.iter().take(ROWS_MAX) {
+        table.add_row(vec![
+            verdict_cell(row),
+            Cell::new(without(&row.cell, &shared)),
+            Cell::new(format!("{}: {} → {}", row.axis, row.baseline, row.candidate)),
+            Cell::new(format!("{} {}", row.metric, arrow(row.better))),
+            Cell::new(value(row.baseline_median, &row.unit)),
+            Cell::new(value(row.candidate_median, &row.unit)),
+            Cell::new(row.comparison.ratio.map_or("-".to_owned(), show_ratio)),
+            Cell::new(interval(row)),
+            Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
+        ]);
+    }
+    if !shared.is_empty() {
+        let _ = writeln!(out, "all cells: {}\n", shared.join(","));
+    }
+    out.push_str(&lines(&table));
+    more(report.verdicts.len(), out);
+    notes(report, out);
+}
+
+fn cells(rows: &[CellRow], style: Style, out: &mut String) {
+    let mut table = table(style, &["cell", "metric", "median", "n"], 2);
+    let shared = shared_parts(rows.iter().map(|row| row.cell.as_str()));
+    for row in rows.iter().take(ROWS_MAX) {
+        table.add_row(vec![
+            Cell::new(without(&row.cell, &shared)),
+            Cell::new(format!("{} {}", row.metric, arrow(row.better))),
+            Cell::new(show_value(row.median, &row.unit)),
+            Cell::new(row.n),
+        ]);
+    }
+    out.push_str(&lines(&table));
+    more(rows.len(), out);
+}
+
+/// What the numbers alone do not say.
+fn notes(report: &Report, out: &mut String) {
+    let with_note = report.verdicts.iter().filter(|row| row.comparison.note.is_some());
+    let mut notes: Vec<(&str, usize)> = Vec::new();
+    for row in with_note {
+        let note = row.comparison.note.as_deref().unwrap_or("");
+        match notes.iter_mut().find(|(known, _)| *known == note) {
+            Some((_, n)) => *n += 1,
+            None => notes.push((note, 1)),
+        }
+    }
+    let undecided = report.verdicts.iter().filter(|row| row.comparison.verdict == Verdict::Inconclusive);
+    let more = undecided.filter_map(|row| row.comparison.more).max();
+    if let Some(more) = more {
+        let _ = writeln!(out, "\ninconclusive: {} would probably settle them", count(more as usize, "more repetition"));
+    }
+    for (note, n) in notes.iter().take(5) {
+        let _ = writeln!(out, "note ({n}): {note}");
+    }
+}
+
+fn more(total: usize, out: &mut String) {
+    if total > ROWS_MAX {
+        let _ = writeln!(out, "… and {} more (`--json` has all)", total - ROWS_MAX);
+    }
+}
+
+fn verdict_cell(row: &Row) -> Cell {
+    let verdict = row.comparison.verdict;
+    let cell = Cell::new(verdict.name());
+    match verdict {
+        Verdict::Regression => cell.fg(Color::Red).add_attribute(Attribute::Bold),
+        Verdict::Improvement => cell.fg(Color::Green).add_attribute(Attribute::Bold),
+        Verdict::NothingMeasured => cell.fg(Color::Yellow),
+        Verdict::Inconclusive | Verdict::Same => cell,
+    }
+}
+
+fn interval(row: &Row) -> String {
+    match row.comparison.ci95 {
+        Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
+        None => "-".to_owned(),
+    }
+}
+
+fn value(value: Option<f64>, unit: &str) -> String {
+    value.map_or("-".to_owned(), |value| show_value(value, unit))
+}
+
+fn arrow(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "↑",
+        Better::Lower => "↓",
+    }
+}
+
+/// Parts of cell names that all cells have: said once above the table.
+fn shared_parts<'a>(mut names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut shared: Vec<&str> = names.next().map(|name| name.split(',').collect()).unwrap_or_default();
+    for name in names {
+        shared.retain(|part| name.split(',').any(|other| other == *part));
+    }
+    shared
+}
+
+fn without(name: &str, shared: &[&str]) -> String {
+    let parts: Vec<&str> = name.split(',').filter(|part| !shared.contains(part)).collect();
+    parts.join(",")
+}
