@@ -5,6 +5,7 @@ pub mod local;
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -31,10 +32,11 @@ pub trait Host {
     /// Err only where it could not be started; how it ended is in the output.
     fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>>;
 
-    /// Starts a command that stays (a service).
+    /// Starts a command that stays (a service). Its `timeout` means nothing.
     fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>>;
 
-    /// The service's output when it has ended by itself, None while it runs.
+    /// The service's output when it has ended by itself; None while it runs, or when the host
+    /// has no such service.
     fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>>;
 
     /// Ends a service and all its processes: TERM, then KILL. Returns what it had printed.
@@ -73,10 +75,11 @@ pub struct Holder {
 pub enum FileOp {
     /// At most `bytes_max` bytes; more is an error.
     Read { path: PathBuf, bytes_max: usize },
-    /// Written in place with one `write`, as sysfs and procfs want it; the file must exist.
+    /// Written in place with one `write`, as sysfs and procfs want it; the file must exist. Of a
+    /// regular file nothing of the old content stays.
     Write { path: PathBuf, bytes: Vec<u8> },
     /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
-    /// loss either the old or the new content is there.
+    /// loss either the old or the new content is there. An old file's permissions are kept.
     Replace { path: PathBuf, bytes: Vec<u8> },
     /// Names in a folder, sorted.
     List { path: PathBuf },
@@ -113,7 +116,8 @@ pub struct Command {
     pub env: Vec<(String, String)>,
     pub stdin: Vec<u8>,
     pub timeout: Duration,
-    /// Limit for each of the two streams; what is beyond is read and dropped.
+    /// Limit for each of the two streams. Beyond it the first and the last half of the limit are
+    /// kept, the middle is read and dropped.
     pub output_bytes_max: usize,
 }
 
@@ -126,7 +130,8 @@ pub struct Output {
     /// One of the streams was longer than its limit.
     pub truncated: bool,
     pub duration: Duration,
-    /// Processes that were still there when the command had ended, and were ended by us.
+    /// Processes that were still there when the command had ended by itself, and were ended by
+    /// us; also those that could not be ended, however the command ended.
     pub leftovers: Vec<String>,
 }
 
@@ -136,30 +141,31 @@ pub struct ServiceId(pub u64);
 
 /// Told when everything must stop at once.
 #[derive(Clone, Debug)]
-pub struct Cancel(watch::Receiver<bool>);
+pub struct Cancel(Option<watch::Receiver<bool>>);
 
 impl Cancel {
     /// The sender sends `true` once.
     pub fn new(receiver: watch::Receiver<bool>) -> Self {
-        Cancel(receiver)
+        Cancel(Some(receiver))
     }
 
     /// One that never comes.
     pub fn never() -> Self {
-        let (sender, receiver) = watch::channel(false);
-        std::mem::forget(sender);
-        Cancel(receiver)
+        Cancel(None)
     }
 
     pub fn is_cancelled(&self) -> bool {
-        *self.0.borrow()
+        self.0.as_ref().is_some_and(|stop| *stop.borrow())
     }
 
     /// Returns when everything must stop; never if that does not come.
     pub async fn cancelled(&mut self) {
-        if self.0.wait_for(|stop| *stop).await.is_err() {
-            std::future::pending::<()>().await;
+        if let Some(receiver) = &mut self.0
+            && receiver.wait_for(|stop| *stop).await.is_ok()
+        {
+            return;
         }
+        std::future::pending::<()>().await;
     }
 }
 
@@ -169,6 +175,30 @@ pub struct HostError {
     /// What was tried and what came of it, in one line that names the file or the program.
     pub message: String,
     pub kind: HostErrorKind,
+}
+
+impl HostError {
+    pub fn new(kind: HostErrorKind, message: impl Into<String>) -> Self {
+        HostError {
+            message: message.into(),
+            kind,
+        }
+    }
+
+    /// `what` says what was tried and names the file, such as "cannot read `/x`".
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        use io::ErrorKind as Io;
+        let (kind, remedy) = match error.kind() {
+            Io::NotFound => (HostErrorKind::NotFound, ""),
+            Io::PermissionDenied => (HostErrorKind::PermissionDenied, ""),
+            Io::FileTooLarge => (HostErrorKind::TooLarge, ""),
+            Io::StorageFull | Io::QuotaExceeded => {
+                (HostErrorKind::NoSpace, "; free some space and run again")
+            }
+            _ => (HostErrorKind::Other, ""),
+        };
+        HostError::new(kind, format!("{what}: {error}{remedy}"))
+    }
 }
 
 impl fmt::Display for HostError {
