@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::error::GitError;
 use super::lock::Lock;
-use super::program::Call;
 use super::{Oid, Repository};
 use crate::words::key::Key;
 
@@ -51,7 +50,11 @@ impl Repository {
         std::fs::create_dir_all(dir).map_err(|e| GitError::io(dir, &e))?;
         let dir = std::fs::canonicalize(dir).map_err(|e| GitError::io(dir, &e))?;
         let folder_key = Key::of(dir.as_os_str().as_encoded_bytes());
-        let state_dir = self.own.join("checkouts").join(folder_key.to_string());
+        let state_dir = self
+            .own
+            .git_dir
+            .join("checkouts")
+            .join(folder_key.to_string());
         refuse_foreign(&dir, &state_dir)?;
         std::fs::create_dir_all(&state_dir).map_err(|e| GitError::io(&state_dir, &e))?;
         let _lock = Lock::take(&state_dir.join("lock"), self.timeout)?;
@@ -63,7 +66,8 @@ impl Repository {
         remove_if_there(&state_dir.join("index.lock"))?;
 
         let call = |name| {
-            Call::local(Some(&self.own), name)
+            self.own
+                .reading(name)
                 .dir(&dir)
                 .env("GIT_WORK_TREE", &dir)
                 .env("GIT_INDEX_FILE", &state.index)

@@ -4,7 +4,7 @@
 //! Git is the program, called synchronously: all this happens while planning or between steps.
 //! A local repository is used in place and never written to: whatever has to be written (commits
 //! made of patches, indexes of checkouts) goes to a bare repository of our own that borrows the
-//! other's objects.
+//! other's objects for reading.
 
 mod checkout;
 mod error;
@@ -99,8 +99,7 @@ pub struct Repository {
     source: PathBuf,
     /// Set where `source` is a mirror: the URL and the mirror's lock file.
     mirror: Option<Mirror>,
-    /// Our bare repository that borrows the objects of `source` and takes all that we write.
-    own: PathBuf,
+    own: Own,
     is_shallow: bool,
     /// For one network operation, and for a lock that another process holds.
     timeout: Duration,
@@ -110,6 +109,28 @@ pub struct Repository {
 struct Mirror {
     url: String,
     lock: PathBuf,
+}
+
+/// Our bare repository, which takes all that we write.
+#[derive(Clone)]
+struct Own {
+    git_dir: PathBuf,
+    /// The source's object folder, in the form of `GIT_ALTERNATE_OBJECT_DIRECTORIES`.
+    borrowed: String,
+}
+
+impl Own {
+    /// A call that sees the source's objects and ours. It must not write objects.
+    fn reading(&self, name: &str) -> Call {
+        self.writing(name)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", &self.borrowed)
+    }
+
+    /// A call that sees our objects only. Git does not write an object that it can see; it sets
+    /// the time of the file that holds it, and that file would be the source's.
+    fn writing(&self, name: &str) -> Call {
+        Call::local(Some(&self.git_dir), name)
+    }
 }
 
 /// What a first call of git tells of a repository.
@@ -151,8 +172,7 @@ impl Repository {
         };
         let facts = Facts::of(&path, &name)?;
         let own_stem = mirrors.join(folder_name(&facts.git_dir.to_string_lossy()));
-        let own = own_stem.with_added_extension("own.git");
-        prepare_own(&own, &facts, timeout)?;
+        let own = open_own(own_stem.with_added_extension("own.git"), &facts, timeout)?;
         Ok(Repository {
             name,
             source: facts.git_dir,
@@ -184,12 +204,12 @@ impl Repository {
     /// Also finds the commits that [`Repository::apply`] made, by their whole hash.
     pub fn resolve(&self, revision: &str) -> Result<Commit, GitError> {
         version::check_revision(revision)?;
-        let place = match Oid::parse(revision) {
-            Some(id) if self.is_own(&id)? => &self.own,
-            _ => &self.source,
+        let call = match Oid::parse(revision) {
+            Some(id) if self.is_own(&id)? => self.own.writing("rev-list"),
+            _ => Call::local(Some(&self.source), "rev-list"),
         };
         let commit = format!("{revision}^{{commit}}");
-        let output = rev_list(place)
+        let output = list_commits(call)
             .args(["--no-walk", "--end-of-options", &commit, "--"])
             .output()?;
         if output.status.success()
@@ -228,7 +248,7 @@ impl Repository {
         if from_id == to_id {
             return Err(empty("both ends are the same commit".to_owned()));
         }
-        let output = rev_list(&self.source)
+        let output = list_commits(Call::local(Some(&self.source), "rev-list"))
             .arg("--first-parent")
             .arg("--reverse")
             .arg(format!("--max-count={}", COMMITS_MAX + 1))
@@ -281,7 +301,9 @@ impl Repository {
         }
         // `COMMIT PARENT`: the commit is compared with this parent only.
         let lines = pairs.iter().map(|(from, to)| format!("{to} {from}\n"));
-        let output = Call::local(Some(&self.own), "diff-tree")
+        let output = self
+            .own
+            .reading("diff-tree")
             .args([
                 "--stdin",
                 "--always",
@@ -312,7 +334,9 @@ impl Repository {
 
     /// Whether a commit was made by us and is not in the source.
     fn is_own(&self, id: &Oid) -> Result<bool, GitError> {
-        let output = Call::local(Some(&self.own), "show-ref")
+        let output = self
+            .own
+            .writing("show-ref")
             .args(["--verify", "--quiet", &patches::applied_ref(id)])
             .output()?;
         Ok(output.status.success())
@@ -392,30 +416,28 @@ impl Facts {
     }
 }
 
-/// Makes our own repository where it is missing, and lets it borrow the source's objects.
-fn prepare_own(own: &Path, facts: &Facts, timeout: Duration) -> Result<(), GitError> {
-    let alternates = own.join("objects/info/alternates");
-    let wanted = format!("{}\n", facts.objects.display());
-    let is_ready = || std::fs::read_to_string(&alternates).is_ok_and(|text| text == wanted);
-    if is_ready() {
-        return Ok(());
+/// Our own repository beside the mirrors, made where it is missing.
+fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, GitError> {
+    if !git_dir.is_dir() {
+        let _lock = Lock::take(&git_dir.with_added_extension("lock"), timeout)?;
+        let partial = git_dir.with_added_extension("partial");
+        // Harmless on what a killed run left, and on what another run has just made.
+        Call::local(None, "init")
+            .args(["--quiet", "--bare", "--template="])
+            .arg(format!("--object-format={}", facts.object_format))
+            .arg(&partial)
+            .run()?;
+        if !git_dir.is_dir() {
+            std::fs::rename(&partial, &git_dir).map_err(|e| GitError::io(&git_dir, &e))?;
+        }
     }
-    let _lock = Lock::take(&own.with_added_extension("lock"), timeout)?;
-    if is_ready() {
-        return Ok(());
-    }
-    // Harmless on a repository that is there already.
-    Call::local(None, "init")
-        .args(["--quiet", "--bare", "--template="])
-        .arg(format!("--object-format={}", facts.object_format))
-        .arg(own)
-        .run()?;
-    let info = own.join("objects/info");
-    std::fs::create_dir_all(&info).map_err(|e| GitError::io(&info, &e))?;
-    let new = info.join("alternates.new");
-    std::fs::write(&new, wanted)
-        .and_then(|()| std::fs::rename(&new, &alternates))
-        .map_err(|e| GitError::io(&alternates, &e))
+    let objects = facts.objects.display().to_string();
+    let escaped = objects.replace('\\', "\\\\").replace('"', "\\\"");
+    Ok(Own {
+        git_dir,
+        // Quoted, because a bare `:` would end it.
+        borrowed: format!("\"{escaped}\""),
+    })
 }
 
 /// Clones into a folder beside, then renames: a mirror that is there is whole.
@@ -447,9 +469,9 @@ fn unreachable_error(error: GitError, name: &str) -> GitError {
     }
 }
 
-/// The plumbing beneath `git log`, which no `log.*` setting changes.
-fn rev_list(git_dir: &Path) -> Call {
-    Call::local(Some(git_dir), "rev-list").args([
+/// Completes a call of `rev-list`, the plumbing beneath `git log`, which no `log.*` setting changes.
+fn list_commits(call: Call) -> Call {
+    call.args([
         "--no-commit-header",
         "--encoding=UTF-8",
         "--format=%H%x00%P%x00%at%x00%an%x00%s",

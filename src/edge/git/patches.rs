@@ -6,7 +6,7 @@ use std::path::Path;
 use super::error::GitError;
 use super::lock::Lock;
 use super::program::Call;
-use super::{Commit, Oid, Repository, parse_commits, rev_list};
+use super::{Commit, Oid, Repository, list_commits, parse_commits};
 
 /// Bytes of an mbox.
 pub const MBOX_BYTES_MAX: u64 = 64 << 20;
@@ -51,8 +51,8 @@ impl Repository {
         }
         let mbox = std::fs::canonicalize(mbox).map_err(|e| bad(e.to_string()))?;
         // The index and the mails. One at a time, so that what a killed run left goes away here.
-        let scratch = self.own.join("apply");
-        let _lock = Lock::take(&self.own.join("apply.lock"), self.timeout)?;
+        let scratch = self.own.git_dir.join("apply");
+        let _lock = Lock::take(&self.own.git_dir.join("apply.lock"), self.timeout)?;
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch).map_err(|e| GitError::io(&scratch, &e))?;
         }
@@ -60,7 +60,8 @@ impl Repository {
         let mails = self.split(&mbox, &scratch, &bad)?;
 
         let index = scratch.join("index");
-        let call = |name| Call::local(Some(&self.own), name).env("GIT_INDEX_FILE", &index);
+        self.copy_objects(base, &mails)?;
+        let call = |name| self.own.writing(name).env("GIT_INDEX_FILE", &index);
         call("read-tree").arg(base.id.as_str()).run()?;
         let mut tip = base.id.clone();
         for (i, mail) in mails.iter().enumerate() {
@@ -79,22 +80,72 @@ impl Repository {
                     words,
                 });
             }
-            let tree = read_id(call("write-tree"))?;
+            let tree = read_id(call("write-tree").arg("--missing-ok"))?;
             tip = read_id(commit_tree(call("commit-tree"), base, mail).args([
                 "-p",
                 tip.as_str(),
                 tree.as_str(),
             ]))?;
         }
-        Call::local(Some(&self.own), "update-ref")
+        self.own
+            .writing("update-ref")
             .args([&applied_ref(&tip), tip.as_str()])
             .run()?;
-        let output = rev_list(&self.own)
+        let output = list_commits(self.own.writing("rev-list"))
             .args(["--no-walk", tip.as_str(), "--"])
             .run()?;
         parse_commits(&output)
             .pop()
             .ok_or_else(|| bad("its last commit cannot be read back".to_owned()))
+    }
+
+    /// Copies into our store what applying the mails reads: the commit, its folders, and the
+    /// files that the mails' headers name.
+    fn copy_objects(&self, base: &Commit, mails: &[Mail]) -> Result<(), GitError> {
+        let listing = self
+            .own
+            .reading("ls-tree")
+            .args(["-r", "-t", "-z", "--full-tree", base.id.as_str()])
+            .run()?;
+        let root = self
+            .own
+            .reading("rev-parse")
+            .args(["--verify", &format!("{}^{{tree}}", base.id)])
+            .run()?;
+        let headers: Vec<_> = mails
+            .iter()
+            .flat_map(|mail| header_lines(&mail.diff))
+            .collect();
+        let mut ids = format!("{}\n{}", base.id, String::from_utf8_lossy(&root));
+        // `MODE TYPE ID\tPATH`
+        let listing = String::from_utf8_lossy(&listing);
+        for line in listing.split_terminator('\0') {
+            let Some((facts, path)) = line.split_once('\t') else {
+                continue;
+            };
+            let (kind, id) = match facts.split(' ').collect::<Vec<_>>()[..] {
+                [_, kind, id] => (kind, id),
+                _ => continue,
+            };
+            // A quoted name is not compared: all files then.
+            let is_named = |header: &String| header.contains(path) || header.contains('"');
+            if kind == "tree" || (kind == "blob" && headers.iter().any(is_named)) {
+                ids.push_str(id);
+                ids.push('\n');
+            }
+        }
+        let pack = self
+            .own
+            .reading("pack-objects")
+            .args(["--stdout", "-q"])
+            .stdin(ids.into_bytes())
+            .run()?;
+        self.own
+            .writing("index-pack")
+            .arg("--stdin")
+            .stdin(pack)
+            .run()?;
+        Ok(())
     }
 
     /// The mails that hold a diff, in their order.
@@ -106,7 +157,9 @@ impl Repository {
     ) -> Result<Vec<Mail>, GitError> {
         let mails_dir = scratch.join("mails");
         std::fs::create_dir(&mails_dir).map_err(|e| GitError::io(&mails_dir, &e))?;
-        let count = Call::local(Some(&self.own), "mailsplit")
+        let count = self
+            .own
+            .writing("mailsplit")
             // -b: a file that does not begin with a `From ` line is one mail.
             .args(["-b", "-d6"])
             .arg(format!("-o{}", mails_dir.display()))
@@ -139,7 +192,9 @@ impl Repository {
 
     fn read_mail(&self, bytes: Vec<u8>, scratch: &Path) -> Result<Mail, GitError> {
         let (message, diff) = (scratch.join("message"), scratch.join("diff"));
-        let header = Call::local(Some(&self.own), "mailinfo")
+        let header = self
+            .own
+            .writing("mailinfo")
             .arg("--encoding=UTF-8")
             .args([&message, &diff])
             .stdin(bytes)
@@ -178,6 +233,16 @@ fn commit_tree(call: Call, base: &Commit, mail: &Mail) -> Call {
         .env("GIT_AUTHOR_EMAIL", or(&mail.email, COMMITTER.1))
         .env("GIT_AUTHOR_DATE", or(&mail.date, &base_date))
         .stdin(mail.message.clone())
+}
+
+/// The lines of a diff that name its files (and a few more that look like them).
+fn header_lines(diff: &[u8]) -> Vec<String> {
+    const STARTS: [&str; 5] = ["diff ", "--- ", "+++ ", "rename ", "copy "];
+    String::from_utf8_lossy(diff)
+        .lines()
+        .filter(|line| STARTS.iter().any(|start| line.starts_with(start)))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// `FILE at the hunk for line N: ` out of git's `patch failed: FILE:N`.

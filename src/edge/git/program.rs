@@ -384,8 +384,13 @@ pub mod tests {
         assert!(matches!(call.output(), Err(GitError::TimedOut { .. })));
         assert!(started.elapsed() < Duration::from_secs(10));
         let pid = std::fs::read_to_string(pid_file).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-        // Gone, or dead and not yet reaped by init.
-        assert!(state.is_err() || state.unwrap().contains(") Z"));
+        let stat = format!("/proc/{}/stat", pid.trim());
+        // Gone, or dead and not yet reaped by init; a signal takes a moment.
+        let is_gone = || std::fs::read_to_string(&stat).map_or(true, |s| s.contains(") Z"));
+        let until = Instant::now() + Duration::from_secs(5);
+        while !is_gone() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(is_gone());
     }
 }

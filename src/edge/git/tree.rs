@@ -3,13 +3,12 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::rc::Rc;
 
-use super::Oid;
 use super::error::GitError;
-use super::program::Call;
+use super::{Oid, Own};
+
 use crate::words::key::{Key, KeyHasher};
 use crate::words::pattern::{Pattern, State};
 
@@ -35,7 +34,7 @@ pub struct TreeDigest {
 
 /// Reads trees of one object store.
 pub(super) struct Trees {
-    git_dir: PathBuf,
+    own: Own,
     process: Option<CatFile>,
     cache: HashMap<Oid, Rc<[Entry]>>,
 }
@@ -56,9 +55,9 @@ struct Walk<'a> {
 }
 
 impl Trees {
-    pub fn new(git_dir: PathBuf) -> Trees {
+    pub fn new(own: Own) -> Trees {
         Trees {
-            git_dir,
+            own,
             process: None,
             cache: HashMap::new(),
         }
@@ -161,7 +160,7 @@ impl Trees {
     fn read(&mut self, name: &str) -> Result<(Oid, Vec<u8>), GitError> {
         let process = match &mut self.process {
             Some(process) => process,
-            None => self.process.insert(CatFile::start(&self.git_dir)?),
+            None => self.process.insert(CatFile::start(&self.own)?),
         };
         let read = process.read_tree(name);
         if read.is_err() {
@@ -232,10 +231,8 @@ struct CatFile {
 }
 
 impl CatFile {
-    fn start(git_dir: &std::path::Path) -> Result<CatFile, GitError> {
-        let mut child = Call::local(Some(git_dir), "cat-file")
-            .arg("--batch")
-            .spawn()?;
+    fn start(own: &Own) -> Result<CatFile, GitError> {
+        let mut child = own.reading("cat-file").arg("--batch").spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(stdin), Some(stdout)) => Ok(CatFile {
                 child,

@@ -44,7 +44,9 @@ pub fn parse_version(text: &str) -> Result<VersionSpec, GitError> {
     }
     let (label, rest) = match text.split_once('=') {
         Some(("", _)) => return bad("the label before `=` is empty"),
-        Some((label, rest)) if label.bytes().all(is_label_byte) => (Some(label), rest),
+        Some((label, rest)) if !label.starts_with('-') && label.bytes().all(is_label_byte) => {
+            (Some(label), rest)
+        }
         _ => (None, text),
     };
     if label.is_some_and(|label| label.len() > LABEL_BYTES_MAX) {
