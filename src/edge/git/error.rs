@@ -1,0 +1,74 @@
+//! Owns what can go wrong with git, each in one line with a remedy.
+//! Does not know who is told.
+
+use std::time::Duration;
+
+use crate::words::units::show_duration;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GitError {
+    #[error("git is not installed; `apt-get install git`")]
+    NoGit,
+    #[error("no repository at `{repo}`: there is no such folder; check `repo` or `--repo`")]
+    Missing { repo: String },
+    #[error("`{repo}` is not a git repository; name the folder that holds `.git`, or a URL")]
+    NotARepository { repo: String },
+    #[error(
+        "cannot reach the repository `{repo}`: {words}; check the address and the network, or give a local clone by `--repo PATH`"
+    )]
+    Unreachable { repo: String, words: String },
+    #[error("`git {command}` did not end within {} and was stopped; try again, or allow more time", show_duration(*timeout))]
+    TimedOut { command: String, timeout: Duration },
+    #[error("another process has been using {path} for {}; wait for it, then try again", show_duration(*waited))]
+    Busy { path: String, waited: Duration },
+    #[error("`{revision}` is not a revision of `{repo}`; {hint}")]
+    UnknownRevision {
+        revision: String,
+        repo: String,
+        /// A near name, or what else to do.
+        hint: String,
+    },
+    #[error("`{text}` does not name a version: {why}")]
+    BadVersion { text: String, why: String },
+    #[error(
+        "`{repo}` is a shallow clone and its history ends before `{wanted}`; run `git fetch --unshallow` there"
+    )]
+    Shallow { repo: String, wanted: String },
+    #[error("no commits in `{range}`: {why}")]
+    EmptyRange { range: String, why: String },
+    #[error("more than {max} {what}; {remedy}", remedy = "take less at a time")]
+    TooMuch { what: String, max: u64 },
+    #[error("cannot read the patches in {path}: {why}")]
+    BadPatches { path: String, why: String },
+    #[error(
+        "patch {number} of {path}, \"{subject}\", does not apply to {base}: {place}{words}; rebase the series, or name the commit that it was made for"
+    )]
+    PatchFails {
+        /// Counted from 1.
+        number: usize,
+        path: String,
+        subject: String,
+        /// The commit below the whole series, short.
+        base: String,
+        /// `FILE at the hunk for line N: `, or empty where git did not say.
+        place: String,
+        words: String,
+    },
+    #[error("will not check out into {dir}: {why}")]
+    Checkout { dir: String, why: String },
+    #[error("{path}: {words}; free some space, or check its permissions")]
+    Io { path: String, words: String },
+    #[error(
+        "`git {command}` failed: {words}; `git fsck` in the repository tells whether it is whole"
+    )]
+    Failed { command: String, words: String },
+}
+
+impl GitError {
+    pub(super) fn io(path: &std::path::Path, error: &std::io::Error) -> GitError {
+        GitError::Io {
+            path: path.display().to_string(),
+            words: error.to_string(),
+        }
+    }
+}

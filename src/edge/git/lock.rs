@@ -1,0 +1,38 @@
+//! Owns the lock files that keep two processes out of one folder of ours.
+//! Does not know what they do there.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::error::GitError;
+
+/// Held until dropped, or until the process ends in any way.
+pub struct Lock(#[allow(dead_code)] File);
+
+impl Lock {
+    /// Waits at most `wait` for whoever has it.
+    pub fn take(path: &Path, wait: Duration) -> Result<Lock, GitError> {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(|error| GitError::io(path, &error))?;
+        let deadline = Instant::now() + wait;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock(file)),
+                Err(TryLockError::Error(error)) => return Err(GitError::io(path, &error)),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                    return Err(GitError::Busy {
+                        path: path.display().to_string(),
+                        waited: wait,
+                    });
+                }
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+}

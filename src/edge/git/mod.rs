@@ -1,0 +1,545 @@
+//! Owns what is asked of git: revisions, ranges, tree digests, checkouts and patches of a subject.
+//! Does not know what is built or measured, nor which versions are compared.
+//!
+//! Git is the program, called synchronously: all this happens while planning or between steps.
+//! A local repository is used in place and never written to: whatever has to be written (commits
+//! made of patches, indexes of checkouts) goes to a bare repository of our own that borrows the
+//! other's objects for reading.
+
+mod checkout;
+mod error;
+mod lock;
+mod patches;
+mod program;
+mod tree;
+mod version;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use checkout::Checkout;
+pub use error::GitError;
+pub use patches::{MBOX_BYTES_MAX, PATCHES_MAX};
+pub use tree::TreeDigest;
+pub use version::{VersionSource, VersionSpec, parse_version};
+
+use crate::words::diag::nearest;
+use crate::words::key::Key;
+use crate::words::pattern::Pattern;
+use lock::Lock;
+use program::Call;
+use tree::Trees;
+
+/// Commits in a range.
+pub const COMMITS_MAX: usize = 20_000;
+/// References that are looked through for a near name.
+pub const REFS_MAX: usize = 100_000;
+/// Characters of a commit's subject that are kept.
+const SUBJECT_CHARS_MAX: usize = 200;
+
+/// The name of an object: 40 (SHA-1) or 64 (SHA-256) lower-case hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Oid(String);
+
+impl Oid {
+    /// None for anything but a whole name.
+    pub fn parse(text: &str) -> Option<Oid> {
+        let is_hex = text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        (is_hex && matches!(text.len(), 40 | 64)).then(|| Oid(text.to_owned()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Twelve digits: unique in practice in the largest repositories.
+    pub fn short(&self) -> &str {
+        &self.0[..12]
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Oid {
+        Oid(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    }
+}
+
+impl fmt::Display for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Oid {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    pub id: Oid,
+    /// The first parent first; empty for a root and where a shallow clone ends.
+    pub parents: Vec<Oid>,
+    /// The first line of the message, at most 200 characters.
+    pub subject: String,
+    pub author: String,
+    /// Seconds since 1970, UTC.
+    pub author_time_s: i64,
+}
+
+/// The git repository of a subject.
+pub struct Repository {
+    /// As messages show it: what the user wrote, without a password.
+    name: String,
+    /// The repository with the references: the user's own (read only), or a mirror of ours.
+    source: PathBuf,
+    /// Set where `source` is a mirror: the URL and the mirror's lock file.
+    mirror: Option<Mirror>,
+    own: Own,
+    is_shallow: bool,
+    /// For one network operation, and for a lock that another process holds.
+    timeout: Duration,
+    trees: Trees,
+}
+
+struct Mirror {
+    url: String,
+    lock: PathBuf,
+}
+
+/// Our bare repository, which takes all that we write.
+#[derive(Clone)]
+struct Own {
+    git_dir: PathBuf,
+    /// The source's object folder, in the form of `GIT_ALTERNATE_OBJECT_DIRECTORIES`.
+    borrowed: String,
+}
+
+impl Own {
+    /// A call that sees the source's objects and ours. It must not write objects.
+    fn reading(&self, name: &str) -> Call {
+        self.writing(name)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", &self.borrowed)
+    }
+
+    /// A call that sees our objects only. Git does not write an object that it can see; it sets
+    /// the time of the file that holds it, and that file would be the source's.
+    fn writing(&self, name: &str) -> Call {
+        Call::local(Some(&self.git_dir), name)
+    }
+}
+
+/// What a first call of git tells of a repository.
+struct Facts {
+    git_dir: PathBuf,
+    objects: PathBuf,
+    /// `sha1` or `sha256`.
+    object_format: String,
+    is_shallow: bool,
+}
+
+impl Repository {
+    /// Opens the repository at a path, in place, or the mirror of a URL below the folder
+    /// `mirrors`, which is cloned if it is not there yet. `timeout` is for one network operation.
+    ///
+    /// A repository that belongs to another user is fine; a folder inside another repository is
+    /// not taken for that one.
+    pub fn open(source: &str, mirrors: &Path, timeout: Duration) -> Result<Repository, GitError> {
+        std::fs::create_dir_all(mirrors).map_err(|e| GitError::io(mirrors, &e))?;
+        let mirrors = std::fs::canonicalize(mirrors).map_err(|e| GitError::io(mirrors, &e))?;
+        let name = without_password(source);
+        let (path, mirror) = if is_url(source) {
+            let stem = mirrors.join(folder_name(source));
+            let mirror = Mirror {
+                url: source.to_owned(),
+                lock: stem.with_added_extension("lock"),
+            };
+            let path = stem.with_added_extension("git");
+            if !path.is_dir() {
+                clone(&mirror, &path, &name, timeout)?;
+            }
+            (path, Some(mirror))
+        } else {
+            let path = std::fs::canonicalize(source).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => GitError::Missing { repo: name.clone() },
+                _ => GitError::io(Path::new(source), &error),
+            })?;
+            (path, None)
+        };
+        let facts = Facts::of(&path, &name)?;
+        let own_stem = mirrors.join(folder_name(&facts.git_dir.to_string_lossy()));
+        let own = open_own(own_stem.with_added_extension("own.git"), &facts, timeout)?;
+        Ok(Repository {
+            name,
+            source: facts.git_dir,
+            mirror,
+            trees: Trees::new(own.clone()),
+            own,
+            is_shallow: facts.is_shallow,
+            timeout,
+        })
+    }
+
+    /// Fetches branches and tags into a mirror; does nothing for a repository used in place.
+    /// Commits that a force-push took away stay: older results refer to them.
+    pub fn update(&mut self) -> Result<(), GitError> {
+        let Some(mirror) = &self.mirror else {
+            return Ok(());
+        };
+        let _lock = Lock::take(&mirror.lock, self.timeout)?;
+        Call::network(Some(&self.source), "fetch", self.timeout)
+            .args(["--quiet", "--prune", "--no-write-fetch-head", "--"])
+            .arg(&mirror.url)
+            .args(["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"])
+            .run()
+            .map_err(|error| unreachable_error(error, &self.name))?;
+        Ok(())
+    }
+
+    /// The commit that a branch, tag, hash or any other revision of git's (`HEAD~3`) names.
+    /// Also finds the commits that [`Repository::apply`] made, by their whole hash.
+    pub fn resolve(&self, revision: &str) -> Result<Commit, GitError> {
+        version::check_revision(revision)?;
+        let call = match Oid::parse(revision) {
+            Some(id) if self.is_own(&id)? => self.own.writing("rev-list"),
+            _ => Call::local(Some(&self.source), "rev-list"),
+        };
+        let commit = format!("{revision}^{{commit}}");
+        let output = list_commits(call)
+            .args(["--no-walk", "--end-of-options", &commit, "--"])
+            .output()?;
+        if output.status.success()
+            && let Some(commit) = parse_commits(&output.stdout).pop()
+        {
+            return Ok(commit);
+        }
+        let words = output.words();
+        let is_unknown = [
+            "unknown revision",
+            "bad revision",
+            "bad object",
+            "ambiguous",
+        ]
+        .iter()
+        .any(|word| words.contains(word));
+        if !is_unknown {
+            return Err(output.error());
+        }
+        Err(GitError::UnknownRevision {
+            revision: revision.to_owned(),
+            repo: self.name.clone(),
+            hint: self.near(revision, output.stderr())?,
+        })
+    }
+
+    /// The commits of `A..B`, oldest first: those on the first-parent line of B that cannot be
+    /// reached from A. A itself is not among them. Never empty.
+    pub fn range(&self, range: &str) -> Result<Vec<Commit>, GitError> {
+        let (from, to) = version::split_range(range)?;
+        let (from_id, to_id) = (self.resolve(from)?.id, self.resolve(to)?.id);
+        let empty = |why: String| GitError::EmptyRange {
+            range: range.to_owned(),
+            why,
+        };
+        if from_id == to_id {
+            return Err(empty("both ends are the same commit".to_owned()));
+        }
+        let output = list_commits(Call::local(Some(&self.source), "rev-list"))
+            .arg("--first-parent")
+            .arg("--reverse")
+            .arg(format!("--max-count={}", COMMITS_MAX + 1))
+            .arg(format!("{from_id}..{to_id}"))
+            .arg("--")
+            .run()?;
+        let commits = parse_commits(&output);
+        // A shallow clone shows its oldest commits without parents.
+        if self.is_shallow && commits.iter().any(|commit| commit.parents.is_empty()) {
+            return Err(GitError::Shallow {
+                repo: self.name.clone(),
+                wanted: from.to_owned(),
+            });
+        }
+        match commits.len() {
+            0 => Err(empty(format!(
+                "`{to}` comes before `{from}`; did you mean `{to}..{from}`?"
+            ))),
+            n if n > COMMITS_MAX => Err(GitError::TooMuch {
+                what: format!("commits in `{range}`"),
+                max: COMMITS_MAX as u64,
+            }),
+            _ => Ok(commits),
+        }
+    }
+
+    /// The content key of what the patterns mean in a commit's tree, and the patterns that mean
+    /// nothing there. No patterns mean the whole tree. One process serves all look-ups.
+    pub fn tree_digest(&mut self, commit: &Oid, paths: &[Pattern]) -> Result<TreeDigest, GitError> {
+        self.trees.digest(commit, paths)
+    }
+
+    /// The paths of files that differ between two commits, sorted; a renamed file counts under
+    /// both names.
+    pub fn changed_paths(&self, from: &Oid, to: &Oid) -> Result<Vec<String>, GitError> {
+        let pair = [(from.clone(), to.clone())];
+        Ok(self.changed_paths_of(&pair)?.pop().unwrap_or_default())
+    }
+
+    /// [`Repository::changed_paths`] of many pairs by one process, in their order.
+    pub fn changed_paths_of(&self, pairs: &[(Oid, Oid)]) -> Result<Vec<Vec<String>>, GitError> {
+        if pairs.len() > COMMITS_MAX {
+            return Err(GitError::TooMuch {
+                what: "commits to compare".to_owned(),
+                max: COMMITS_MAX as u64,
+            });
+        }
+        if pairs.is_empty() {
+            return Ok(Vec::new());
+        }
+        // `COMMIT PARENT`: the commit is compared with this parent only.
+        let lines = pairs.iter().map(|(from, to)| format!("{to} {from}\n"));
+        let output = self
+            .own
+            .reading("diff-tree")
+            .args([
+                "--stdin",
+                "--always",
+                "-r",
+                "-z",
+                "--name-only",
+                "--no-renames",
+            ])
+            .stdin(lines.collect::<String>().into_bytes())
+            .run()?;
+        let mut all: Vec<Vec<String>> = Vec::with_capacity(pairs.len());
+        for field in output.split(|b| *b == 0).filter(|field| !field.is_empty()) {
+            let text = String::from_utf8_lossy(field);
+            match (pairs.get(all.len()), all.last_mut()) {
+                (Some((_, to)), _) if text == to.as_str() => all.push(Vec::new()),
+                (_, Some(paths)) => paths.push(text.into_owned()),
+                (_, None) => break,
+            }
+        }
+        if all.len() == pairs.len() {
+            return Ok(all);
+        }
+        Err(GitError::Failed {
+            command: "diff-tree".to_owned(),
+            words: format!("{} of {} commits were compared", all.len(), pairs.len()),
+        })
+    }
+
+    /// Whether a commit was made by us and is not in the source.
+    fn is_own(&self, id: &Oid) -> Result<bool, GitError> {
+        let output = self
+            .own
+            .writing("show-ref")
+            .args(["--verify", "--quiet", &patches::applied_ref(id)])
+            .output()?;
+        Ok(output.status.success())
+    }
+
+    /// What to say when a revision is unknown.
+    fn near(&self, revision: &str, stderr: &str) -> Result<String, GitError> {
+        if stderr.contains("is ambiguous:") || stderr.contains("short object ID") {
+            return Ok("the short hash fits several objects; write more digits".to_owned());
+        }
+        let output = Call::local(Some(&self.source), "for-each-ref")
+            .arg(format!("--count={REFS_MAX}"))
+            .args([
+                "--format=%(refname:lstrip=2)",
+                "refs/heads",
+                "refs/tags",
+                "refs/remotes",
+            ])
+            .run()?;
+        let output = String::from_utf8_lossy(&output);
+        let names: Vec<&str> = output.lines().collect();
+        if names.is_empty() {
+            return Ok("the repository has no commits yet".to_owned());
+        }
+        // `main` where only `origin/main` is there.
+        let remote = names.iter().find(|name| {
+            name.split_once('/')
+                .is_some_and(|(_, rest)| rest == revision)
+        });
+        Ok(match remote.copied().or_else(|| nearest(revision, names)) {
+            Some(name) => format!("did you mean `{name}`?"),
+            None if self.is_shallow => {
+                "the clone is shallow and may lack it: run `git fetch --unshallow` there".to_owned()
+            }
+            None => "`git branch -a` and `git tag` list its names".to_owned(),
+        })
+    }
+}
+
+impl Facts {
+    fn of(path: &Path, name: &str) -> Result<Facts, GitError> {
+        let not_a_repository = || GitError::NotARepository {
+            repo: name.to_owned(),
+        };
+        if !path.is_dir() {
+            return Err(not_a_repository());
+        }
+        let output = Call::local(None, "rev-parse")
+            .dir(path)
+            // Not the repository that this folder happens to lie in.
+            .env("GIT_CEILING_DIRECTORIES", path.parent().unwrap_or(path))
+            .args([
+                "--path-format=absolute",
+                "--absolute-git-dir",
+                "--git-path",
+                "objects",
+            ])
+            .args(["--show-object-format", "--is-shallow-repository"])
+            .output()?;
+        if !output.status.success() {
+            return Err(match output.words() {
+                words if words.contains("not a git repository") => not_a_repository(),
+                _ => output.error(),
+            });
+        }
+        // Paths that are not UTF-8 or hold a line break are refused here.
+        let text = String::from_utf8(output.stdout).map_err(|_| not_a_repository())?;
+        match text.lines().collect::<Vec<_>>()[..] {
+            [git_dir, objects, object_format, is_shallow] => Ok(Facts {
+                git_dir: PathBuf::from(git_dir),
+                objects: PathBuf::from(objects),
+                object_format: object_format.to_owned(),
+                is_shallow: is_shallow == "true",
+            }),
+            _ => Err(not_a_repository()),
+        }
+    }
+}
+
+/// Our own repository beside the mirrors, made where it is missing.
+fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, GitError> {
+    if !git_dir.is_dir() {
+        let _lock = Lock::take(&git_dir.with_added_extension("lock"), timeout)?;
+        let partial = git_dir.with_added_extension("partial");
+        // Harmless on what a killed run left, and on what another run has just made.
+        Call::local(None, "init")
+            .args(["--quiet", "--bare", "--template="])
+            .arg(format!("--object-format={}", facts.object_format))
+            .arg(&partial)
+            .run()?;
+        if !git_dir.is_dir() {
+            std::fs::rename(&partial, &git_dir).map_err(|e| GitError::io(&git_dir, &e))?;
+        }
+    }
+    let objects = facts.objects.display().to_string();
+    let escaped = objects.replace('\\', "\\\\").replace('"', "\\\"");
+    Ok(Own {
+        git_dir,
+        // Quoted, because a bare `:` would end it.
+        borrowed: format!("\"{escaped}\""),
+    })
+}
+
+/// Clones into a folder beside, then renames: a mirror that is there is whole.
+fn clone(mirror: &Mirror, path: &Path, name: &str, timeout: Duration) -> Result<(), GitError> {
+    let _lock = Lock::take(&mirror.lock, timeout)?;
+    if path.is_dir() {
+        return Ok(());
+    }
+    let partial = path.with_added_extension("partial");
+    if partial.exists() {
+        std::fs::remove_dir_all(&partial).map_err(|e| GitError::io(&partial, &e))?;
+    }
+    Call::network(None, "clone", timeout)
+        .args(["--quiet", "--bare", "--template=", "--"])
+        .arg(&mirror.url)
+        .arg(&partial)
+        .run()
+        .map_err(|error| unreachable_error(error, name))?;
+    std::fs::rename(&partial, path).map_err(|e| GitError::io(path, &e))
+}
+
+fn unreachable_error(error: GitError, name: &str) -> GitError {
+    match error {
+        GitError::Failed { words, .. } => GitError::Unreachable {
+            repo: name.to_owned(),
+            words,
+        },
+        other => other,
+    }
+}
+
+/// Completes a call of `rev-list`, the plumbing beneath `git log`, which no `log.*` setting changes.
+fn list_commits(call: Call) -> Call {
+    call.args([
+        "--no-commit-header",
+        "--encoding=UTF-8",
+        "--format=%H%x00%P%x00%at%x00%an%x00%s",
+    ])
+}
+
+/// One line a commit: id, parents, author's time, author, subject.
+fn parse_commits(output: &[u8]) -> Vec<Commit> {
+    String::from_utf8_lossy(output)
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.splitn(5, '\0');
+            let id = Oid::parse(fields.next()?)?;
+            let parents = fields.next()?.split_whitespace();
+            let parents = parents.filter_map(Oid::parse).collect();
+            // A commit may hold a broken date.
+            let author_time_s = fields.next()?.parse().unwrap_or(0);
+            Some(Commit {
+                id,
+                parents,
+                author_time_s,
+                author: fields.next()?.to_owned(),
+                subject: fields.next()?.chars().take(SUBJECT_CHARS_MAX).collect(),
+            })
+        })
+        .collect()
+}
+
+/// `https://…`, `ssh://…`, `file://…` or `host:path`, as git tells them from paths.
+fn is_url(source: &str) -> bool {
+    let before_slash = source.split('/').next().unwrap_or("");
+    source.contains("://") || (before_slash.contains(':') && !Path::new(source).exists())
+}
+
+/// `https://user:secret@host/x` as `https://host/x`.
+fn without_password(source: &str) -> String {
+    match source.split_once("://") {
+        Some((scheme, rest)) => {
+            let host_end = rest.find('/').unwrap_or(rest.len());
+            match rest[..host_end].rfind('@') {
+                Some(at) if rest[..at].contains(':') => format!("{scheme}://{}", &rest[at + 1..]),
+                _ => source.to_owned(),
+            }
+        }
+        None => source.to_owned(),
+    }
+}
+
+/// A readable name that is different for each source: `qemu-1a2b3c4d`.
+fn folder_name(source: &str) -> String {
+    const READABLE_CHARS_MAX: usize = 40;
+    let last = source
+        .trim_end_matches('/')
+        .trim_end_matches(".git")
+        .trim_end_matches('/')
+        .rsplit(['/', ':'])
+        .next()
+        .unwrap_or("");
+    let readable: String = last
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '-' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(READABLE_CHARS_MAX)
+        .collect();
+    format!("{readable}-{}", Key::of(source.as_bytes()).short())
+}

@@ -1,0 +1,730 @@
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::SystemTime;
+
+use super::program::tests::STARTED;
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A real repository in a folder of its own, with fixed dates and names.
+struct TestRepo {
+    dir: tempfile::TempDir,
+}
+
+impl TestRepo {
+    fn new() -> TestRepo {
+        let repo = TestRepo {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        std::fs::create_dir(repo.path()).unwrap();
+        repo.git(&["init", "-q", "-b", "main"]);
+        repo
+    }
+
+    /// Three commits: c0 makes everything, c1 touches docs, c2 touches block; tag v9.0.1 on c0.
+    fn with_history() -> TestRepo {
+        let repo = TestRepo::new();
+        repo.write("block/nbd.c", "one\ntwo\nthree\n");
+        repo.write("block/export/fuse.c", "fuse\n");
+        repo.write("docs/readme.txt", "read me\n");
+        repo.write("meson.build", "project()\n");
+        repo.commit("make everything");
+        repo.git(&["tag", "v9.0.1"]);
+        repo.write("docs/readme.txt", "read me again\n");
+        repo.commit("docs: say it again");
+        repo.write("block/nbd.c", "one\n2\nthree\n");
+        repo.commit("block/nbd: write numbers");
+        repo
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("repo")
+    }
+
+    fn mirrors(&self) -> PathBuf {
+        self.dir.path().join("mirrors")
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.path().display())
+    }
+
+    fn git(&self, args: &[&str]) -> String {
+        git_in(&self.path(), args)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn commit(&self, subject: &str) -> String {
+        self.git(&["add", "-A"]);
+        self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
+        self.git(&["rev-parse", "HEAD"])
+    }
+
+    fn open(&self) -> Repository {
+        Repository::open(self.path().to_str().unwrap(), &self.mirrors(), TIMEOUT).unwrap()
+    }
+
+    /// The last commit as an mbox beside the repository; then it is dropped.
+    fn take_patch(&self) -> PathBuf {
+        let mbox = self.git(&["format-patch", "-1", "--stdout"]);
+        self.git(&["reset", "-q", "--hard", "HEAD~1"]);
+        let path = self.dir.path().join("series.mbox");
+        std::fs::write(&path, mbox + "\n").unwrap();
+        path
+    }
+}
+
+fn git_in(dir: &Path, args: &[&str]) -> String {
+    let output = Command::new("git")
+        .args(args)
+        .current_dir(dir)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .envs([
+            ("GIT_AUTHOR_NAME", "A"),
+            ("GIT_AUTHOR_EMAIL", "a@localhost"),
+        ])
+        .envs([
+            ("GIT_COMMITTER_NAME", "C"),
+            ("GIT_COMMITTER_EMAIL", "c@localhost"),
+        ])
+        .env("GIT_AUTHOR_DATE", "2024-01-01T00:00:00Z")
+        .env("GIT_COMMITTER_DATE", "2024-01-01T00:00:00Z")
+        .output()
+        .expect("these tests need git: apt-get install git");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {args:?}: {stderr}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn patterns(texts: &[&str]) -> Vec<Pattern> {
+    texts.iter().map(|t| Pattern::parse(t).unwrap()).collect()
+}
+
+/// Modification time in ns, size, inode, content.
+type Listing = BTreeMap<PathBuf, (i128, u64, u64, Vec<u8>)>;
+
+/// Every file and folder below `dir`.
+fn listing(dir: &Path) -> Listing {
+    let mut all = BTreeMap::new();
+    let mut open = vec![dir.to_owned()];
+    while let Some(path) = open.pop() {
+        let facts = path.symlink_metadata().unwrap();
+        let time = i128::from(facts.mtime()) * 1_000_000_000 + i128::from(facts.mtime_nsec());
+        let content = match facts.is_file() {
+            true => std::fs::read(&path).unwrap(),
+            false => Vec::new(),
+        };
+        if facts.is_dir() {
+            open.extend(std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+        }
+        all.insert(path, (time, facts.len(), facts.ino(), content));
+    }
+    all
+}
+
+fn assert_unchanged(before: &Listing, after: &Listing) {
+    let names = |a: &Listing, b: &Listing| -> Vec<PathBuf> {
+        let differs = a.iter().filter(|(path, facts)| b.get(*path) != Some(facts));
+        differs.map(|(path, _)| path.clone()).collect()
+    };
+    let nothing: [PathBuf; 0] = [];
+    assert_eq!(names(before, after), nothing, "changed or gone");
+    assert_eq!(names(after, before), nothing, "changed or new");
+}
+
+fn mtime(path: &Path) -> SystemTime {
+    path.metadata().unwrap().modified().unwrap()
+}
+
+/// Makes a file look old, so that a rewrite shows whatever the clock's resolution.
+fn age(path: &Path) -> SystemTime {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(old).unwrap();
+    old
+}
+
+#[test]
+fn resolves_branch_tag_hash_and_says_a_near_name() {
+    let repo = TestRepo::with_history();
+    let opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    assert_eq!(head.subject, "block/nbd: write numbers");
+    assert_eq!(head.author, "A");
+    assert_eq!(head.author_time_s, 1_704_067_200);
+    assert_eq!(head.parents.len(), 1);
+    for revision in ["HEAD", head.id.as_str(), head.id.short()] {
+        assert_eq!(opened.resolve(revision).as_ref(), Ok(&head), "{revision}");
+    }
+    assert_eq!(opened.resolve("v9.0.1"), opened.resolve("HEAD~2"));
+    let name = repo.path().display().to_string();
+    let check = |revision: &str, hint: &str| {
+        let error = opened.resolve(revision).unwrap_err().to_string();
+        let expected = format!("`{revision}` is not a revision of `{name}`; {hint}");
+        assert_eq!(error, expected);
+    };
+    check("v9.0.11", "did you mean `v9.0.1`?");
+    check("mian", "did you mean `main`?");
+    check(
+        "something-else",
+        "`git branch -a` and `git tag` list its names",
+    );
+    check(
+        &"1".repeat(40),
+        "`git branch -a` and `git tag` list its names",
+    );
+}
+
+#[test]
+fn near_names_of_remote_branches_and_of_nothing() {
+    let repo = TestRepo::new();
+    let error = repo.open().resolve("main").unwrap_err().to_string();
+    assert!(
+        error.ends_with("the repository has no commits yet"),
+        "{error}"
+    );
+    repo.commit("first");
+    repo.git(&["update-ref", "refs/remotes/origin/stable", "HEAD"]);
+    let error = repo.open().resolve("stable").unwrap_err().to_string();
+    assert!(error.ends_with("did you mean `origin/stable`?"), "{error}");
+}
+
+#[test]
+fn a_range_is_the_first_parent_line_oldest_first() {
+    let repo = TestRepo::with_history();
+    repo.git(&["checkout", "-q", "-b", "side", "HEAD~1"]);
+    repo.write("side.c", "x");
+    repo.commit("side");
+    repo.git(&["checkout", "-q", "main"]);
+    repo.git(&["merge", "-q", "--no-ff", "-m", "merge side", "side"]);
+    let opened = repo.open();
+    let commits = opened.range("v9.0.1..main").unwrap();
+    let subjects: Vec<&str> = commits.iter().map(|c| c.subject.as_str()).collect();
+    assert_eq!(
+        subjects,
+        [
+            "docs: say it again",
+            "block/nbd: write numbers",
+            "merge side"
+        ]
+    );
+    let check = |range: &str, part: &str| {
+        let error = opened.range(range).unwrap_err().to_string();
+        assert!(error.contains(part), "{range}: {error}");
+    };
+    check("main..v9.0.1", "did you mean `v9.0.1..main`?");
+    check("main..main", "the same commit");
+    check("main", "written `A..B`");
+    check("v9.0.2..main", "did you mean `v9.0.1`?");
+}
+
+#[test]
+fn a_digest_changes_with_its_paths_and_nothing_else() {
+    let repo = TestRepo::with_history();
+    let mut opened = repo.open();
+    let ids: Vec<Oid> = ["main~2", "main~1", "main"]
+        .map(|revision| opened.resolve(revision).unwrap().id)
+        .to_vec();
+    let mut digest =
+        |commit: usize, paths: &[&str]| opened.tree_digest(&ids[commit], &patterns(paths)).unwrap();
+    let code = ["block/**", "meson*"];
+    assert_eq!(
+        digest(0, &code),
+        digest(1, &code),
+        "a docs-only commit keeps the key"
+    );
+    assert_ne!(digest(1, &code).key, digest(2, &code).key);
+    assert_eq!(
+        digest(0, &code),
+        digest(0, &["meson*", "block/**"]),
+        "order does not matter"
+    );
+    assert_eq!(digest(0, &["block"]), digest(0, &["block/**"]));
+    assert_ne!(digest(0, &["docs/*"]).key, digest(1, &["docs/*"]).key);
+    assert_eq!(
+        digest(0, &["block/export/*"]),
+        digest(2, &["block/export/*"])
+    );
+    assert_eq!(digest(1, &["block/*.h", "**/*.txt"]).unmatched, [0]);
+    assert_eq!(
+        digest(1, &["block/**", "block/no.c", "blok"]).unmatched,
+        [2]
+    );
+    assert_ne!(
+        digest(0, &[]).key,
+        digest(1, &[]).key,
+        "no patterns: the whole tree"
+    );
+    assert_eq!(digest(0, &[]), digest(0, &["**"]).clone());
+}
+
+#[test]
+fn a_mode_is_part_of_a_digest() {
+    let repo = TestRepo::with_history();
+    repo.git(&["update-index", "--chmod=+x", "meson.build"]);
+    repo.git(&["commit", "-q", "-m", "executable"]);
+    let mut opened = repo.open();
+    let (a, b) = (
+        opened.resolve("main~1").unwrap(),
+        opened.resolve("main").unwrap(),
+    );
+    let paths = patterns(&["meson.build"]);
+    assert_ne!(
+        opened.tree_digest(&a.id, &paths),
+        opened.tree_digest(&b.id, &paths)
+    );
+}
+
+#[test]
+fn many_digests_take_one_process() {
+    let repo = TestRepo::with_history();
+    let mut opened = repo.open();
+    let ids: Vec<Oid> = ["main~2", "main~1", "main"]
+        .map(|revision| opened.resolve(revision).unwrap().id)
+        .to_vec();
+    let before = STARTED.get();
+    for _ in 0..100 {
+        for id in &ids {
+            opened
+                .tree_digest(id, &patterns(&["block/*.c", "**/*.txt"]))
+                .unwrap();
+        }
+    }
+    assert_eq!(STARTED.get() - before, 1);
+    let pairs: Vec<_> = ids
+        .windows(2)
+        .map(|w| (w[0].clone(), w[1].clone()))
+        .collect();
+    let changed = opened.changed_paths_of(&pairs).unwrap();
+    assert_eq!(changed, [["docs/readme.txt"], ["block/nbd.c"]]);
+    assert_eq!(STARTED.get() - before, 2);
+}
+
+#[test]
+fn changed_paths_of_merges_renames_and_nothing() {
+    let repo = TestRepo::with_history();
+    repo.git(&["mv", "meson.build", "žluť.build"]);
+    repo.commit("rename");
+    repo.commit("nothing");
+    let opened = repo.open();
+    let id = |revision: &str| opened.resolve(revision).unwrap().id;
+    let check = |from: &str, to: &str, expected: &[&str]| {
+        assert_eq!(opened.changed_paths(&id(from), &id(to)).unwrap(), expected);
+    };
+    check("main~2", "main~1", &["meson.build", "žluť.build"]);
+    check("main~1", "main", &[]);
+    check("v9.0.1", "main~2", &["block/nbd.c", "docs/readme.txt"]);
+    check("main~2", "v9.0.1", &["block/nbd.c", "docs/readme.txt"]);
+}
+
+#[test]
+fn a_checkout_touches_only_what_differs_and_keeps_outputs() {
+    let repo = TestRepo::with_history();
+    let opened = repo.open();
+    let id = |revision: &str| opened.resolve(revision).unwrap().id;
+    let src = repo.dir.path().join("src");
+    let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
+    assert_eq!(
+        opened
+            .checkout(&id("v9.0.1"), &src, false)
+            .unwrap()
+            .warning(),
+        None
+    );
+    assert_eq!(read("block/nbd.c"), "one\ntwo\nthree\n");
+    assert!(!src.join(".git").exists());
+
+    std::fs::write(src.join("block/nbd.o"), "object").unwrap();
+    let kept = ["meson.build", "block/export/fuse.c"].map(|path| (path, age(&src.join(path))));
+    let changed = age(&src.join("block/nbd.c"));
+    opened.checkout(&id("main"), &src, false).unwrap();
+    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
+    assert_ne!(mtime(&src.join("block/nbd.c")), changed);
+    for (path, time) in kept {
+        assert_eq!(
+            mtime(&src.join(path)),
+            time,
+            "{path} was only touched and is not rewritten"
+        );
+    }
+    assert_eq!(read("block/nbd.o"), "object");
+
+    // An edited and a removed file are put back.
+    std::fs::write(src.join("meson.build"), "edited").unwrap();
+    std::fs::remove_file(src.join("docs/readme.txt")).unwrap();
+    opened.checkout(&id("main"), &src, true).unwrap();
+    assert_eq!(read("meson.build"), "project()\n");
+    assert_eq!(read("docs/readme.txt"), "read me again\n");
+    assert!(!src.join("block/nbd.o").exists(), "clean removes outputs");
+
+    // The whole folder went away.
+    std::fs::remove_dir_all(&src).unwrap();
+    opened.checkout(&id("main"), &src, false).unwrap();
+    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
+}
+
+#[test]
+fn an_interrupted_checkout_leaves_no_foreign_file() {
+    let repo = TestRepo::with_history();
+    repo.write("block/new.c", "new\n");
+    repo.commit("new file");
+    let opened = repo.open();
+    let id = |revision: &str| opened.resolve(revision).unwrap().id;
+    let src = repo.dir.path().join("src");
+    opened.checkout(&id("main~1"), &src, false).unwrap();
+    // Killed on the way to main: the file is written, the index is not.
+    let state = std::fs::read_dir(opened.own.git_dir.join("checkouts"))
+        .unwrap()
+        .next();
+    let state = state.unwrap().unwrap().path();
+    std::fs::write(state.join("pending"), id("main").as_str()).unwrap();
+    std::fs::write(state.join("index.lock"), "").unwrap();
+    std::fs::write(src.join("block/new.c"), "ne").unwrap();
+    opened.checkout(&id("main~1"), &src, false).unwrap();
+    assert!(!src.join("block/new.c").exists());
+    opened.checkout(&id("main"), &src, false).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(src.join("block/new.c")).unwrap(),
+        "new\n"
+    );
+}
+
+#[test]
+fn a_checkout_refuses_what_is_not_its_own() {
+    let repo = TestRepo::with_history();
+    let opened = repo.open();
+    let id = opened.resolve("main").unwrap().id;
+    let before = listing(&repo.path());
+    let error = opened
+        .checkout(&id, &repo.path(), false)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("a work tree of its own"), "{error}");
+    let error = opened.checkout(&id, &repo.path().join("docs"), true);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("not checked out by us"), "{error}");
+    assert_unchanged(&before, &listing(&repo.path()));
+}
+
+#[test]
+fn a_submodule_is_a_warning() {
+    let repo = TestRepo::with_history();
+    let head = repo.git(&["rev-parse", "HEAD"]);
+    let entry = format!("160000,{head},roms/edk2");
+    repo.git(&["update-index", "--add", "--cacheinfo", &entry]);
+    repo.git(&["commit", "-q", "-m", "submodule"]);
+    let mut opened = repo.open();
+    let id = opened.resolve("main").unwrap().id;
+    let checkout = opened
+        .checkout(&id, &repo.dir.path().join("src"), false)
+        .unwrap();
+    assert_eq!(checkout.submodules, ["roms/edk2"]);
+    assert!(
+        checkout
+            .warning()
+            .unwrap()
+            .starts_with("submodule `roms/edk2` is not fetched")
+    );
+    let digest = opened.tree_digest(&id, &patterns(&["roms/*"])).unwrap();
+    assert_eq!(digest.unmatched, [0usize; 0]);
+}
+
+#[test]
+fn a_repository_in_place_is_never_written_to() {
+    let repo = TestRepo::with_history();
+    repo.write("block/nbd.c", "one\n2\n3\n");
+    repo.commit("patch");
+    let mbox = repo.take_patch();
+    // A touched file makes any index refresh show.
+    age(&repo.path().join("meson.build"));
+    let before = listing(&repo.path());
+    let mut opened = repo.open();
+    opened.update().unwrap();
+    let head = opened.resolve("main").unwrap();
+    opened.range("v9.0.1..main").unwrap();
+    opened
+        .tree_digest(&head.id, &patterns(&["block/*"]))
+        .unwrap();
+    opened.changed_paths(&head.parents[0], &head.id).unwrap();
+    let patched = opened.apply(&head, &mbox).unwrap();
+    opened
+        .checkout(&patched.id, &repo.dir.path().join("src"), false)
+        .unwrap();
+    opened.resolve("nothing").unwrap_err();
+    assert_unchanged(&before, &listing(&repo.path()));
+}
+
+#[test]
+fn patches_become_a_commit_like_any_other() {
+    let repo = TestRepo::with_history();
+    repo.write("block/nbd.c", "one\n2\n3\n");
+    repo.commit("block/nbd: more numbers");
+    let mbox = repo.take_patch();
+    let mut opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    let patched = opened.apply(&head, &mbox).unwrap();
+    assert_eq!(patched.subject, "block/nbd: more numbers");
+    assert_eq!(patched.author, "A");
+    assert_eq!(patched.parents, [head.id.clone()]);
+    assert_eq!(
+        opened.apply(&head, &mbox).unwrap(),
+        patched,
+        "the same id again"
+    );
+    assert_eq!(opened.resolve(patched.id.as_str()).unwrap(), patched);
+    assert_eq!(
+        opened.changed_paths(&head.id, &patched.id).unwrap(),
+        ["block/nbd.c"]
+    );
+    let paths = patterns(&["block/**"]);
+    assert_ne!(
+        opened.tree_digest(&head.id, &paths).unwrap().key,
+        opened.tree_digest(&patched.id, &paths).unwrap().key
+    );
+    let src = repo.dir.path().join("src");
+    opened.checkout(&patched.id, &src, false).unwrap();
+    assert_eq!(
+        std::fs::read_to_string(src.join("block/nbd.c")).unwrap(),
+        "one\n2\n3\n"
+    );
+
+    // Another store of ours, on another day, gives the same id.
+    let elsewhere = repo.dir.path().join("elsewhere");
+    let other = Repository::open(&repo.url(), &elsewhere, TIMEOUT).unwrap();
+    assert_eq!(other.apply(&head, &mbox).unwrap(), patched);
+}
+
+#[test]
+fn a_plain_diff_is_a_patch_and_a_cover_letter_is_none() {
+    let repo = TestRepo::with_history();
+    let opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    repo.write("block/nbd.c", "one\n2\n3\n");
+    let diff = repo.dir.path().join("fix.diff");
+    std::fs::write(&diff, repo.git(&["diff"]) + "\n").unwrap();
+    let patched = opened.apply(&head, &diff).unwrap();
+    assert_eq!(patched.author_time_s, head.author_time_s);
+    assert_eq!(
+        opened.changed_paths(&head.id, &patched.id).unwrap(),
+        ["block/nbd.c"]
+    );
+
+    repo.commit("first");
+    repo.write("new.c", "new\n");
+    repo.commit("second");
+    let series = repo.git(&["format-patch", "--cover-letter", "-2", "--stdout"]);
+    let mbox = repo.dir.path().join("series.mbox");
+    std::fs::write(&mbox, series + "\n").unwrap();
+    let patched = opened.apply(&head, &mbox).unwrap();
+    assert_eq!(patched.subject, "second");
+    assert_eq!(
+        opened.changed_paths(&head.id, &patched.id).unwrap(),
+        ["block/nbd.c", "new.c"]
+    );
+}
+
+#[test]
+fn a_patch_that_does_not_apply_is_named() {
+    let repo = TestRepo::with_history();
+    repo.write("block/nbd.c", "one\n2\n3\n");
+    repo.commit("block/nbd: more numbers");
+    let mbox = repo.take_patch();
+    let opened = repo.open();
+    let old = opened.resolve("v9.0.1").unwrap();
+    let error = opened.apply(&old, &mbox).unwrap_err().to_string();
+    let expected = format!(
+        "patch 1 of {}, \"block/nbd: more numbers\", does not apply to {}: block/nbd.c at the hunk \
+         for line 1: patch failed: block/nbd.c:1; block/nbd.c: patch does not apply; rebase the \
+         series, or name the commit that it was made for",
+        mbox.display(),
+        old.id.short()
+    );
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn what_is_not_an_mbox() {
+    let repo = TestRepo::with_history();
+    let opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    let path = repo.dir.path().join("x.mbox");
+    let check = |part: &str| {
+        let error = opened.apply(&head, &path).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the patches in"), "{error}");
+        assert!(error.contains(part), "{error}");
+    };
+    check("No such file");
+    std::fs::write(&path, "").unwrap();
+    check("empty mbox");
+    std::fs::write(&path, "just words\n").unwrap();
+    check("holds no patch");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(MBOX_BYTES_MAX + 1).unwrap();
+    check("longer than");
+}
+
+#[test]
+fn a_shallow_clone_says_so() {
+    let repo = TestRepo::with_history();
+    let full = repo.git(&["rev-parse", "v9.0.1"]);
+    let shallow = repo.dir.path().join("shallow");
+    let shallow = shallow.to_str().unwrap();
+    git_in(
+        repo.dir.path(),
+        &["clone", "-q", "--depth=1", &repo.url(), shallow],
+    );
+    let mut opened = Repository::open(shallow, &repo.mirrors(), TIMEOUT).unwrap();
+    let head = opened.resolve("main").unwrap();
+    opened
+        .tree_digest(&head.id, &patterns(&["block/**"]))
+        .unwrap();
+    opened
+        .checkout(&head.id, &repo.dir.path().join("src"), false)
+        .unwrap();
+    let error = opened
+        .range(&format!("{full}..main"))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("`git fetch --unshallow`"), "{error}");
+    // The commit is there, but the line to it is cut.
+    git_in(
+        Path::new(shallow),
+        &["fetch", "-q", "--depth=1", "origin", "tag", "v9.0.1"],
+    );
+    let opened = Repository::open(shallow, &repo.mirrors(), TIMEOUT).unwrap();
+    let error = opened.range("v9.0.1..main").unwrap_err();
+    assert!(matches!(error, GitError::Shallow { .. }), "{error}");
+}
+
+#[test]
+fn a_url_is_mirrored_once_and_updated() {
+    let repo = TestRepo::with_history();
+    let open = || Repository::open(&repo.url(), &repo.mirrors(), TIMEOUT).unwrap();
+    let mut opened = open();
+    let old = opened.resolve("main").unwrap();
+    repo.write("new.c", "new\n");
+    repo.git(&["branch", "-q", "next"]);
+    let new = repo.commit("new file");
+    assert_eq!(
+        opened.resolve("main").unwrap(),
+        old,
+        "no fetch without being asked"
+    );
+    opened.update().unwrap();
+    assert_eq!(opened.resolve("main").unwrap().id.as_str(), new);
+    opened.resolve("next").unwrap();
+    opened.resolve("v9.0.1").unwrap();
+
+    // A force-push takes a commit away; we keep it.
+    repo.git(&["reset", "-q", "--hard", "v9.0.1"]);
+    opened.update().unwrap();
+    assert_eq!(opened.resolve("main"), opened.resolve("v9.0.1"));
+    opened.resolve(&new).unwrap();
+
+    let before = STARTED.get();
+    open();
+    assert_eq!(
+        STARTED.get() - before,
+        1,
+        "opening it again costs one process"
+    );
+}
+
+#[test]
+fn repositories_that_are_none() {
+    let repo = TestRepo::with_history();
+    let check = |source: &Path, expected: &str| {
+        let source = source.to_str().unwrap();
+        let error = Repository::open(source, &repo.mirrors(), TIMEOUT)
+            .err()
+            .unwrap();
+        let error = error.to_string();
+        assert!(error.starts_with(expected), "{error}");
+        assert!(!error.contains('\n'));
+    };
+    let missing = repo.dir.path().join("missing");
+    check(&missing, "no repository at `");
+    check(
+        Path::new(&format!("file://{}", missing.display())),
+        "cannot reach the repository `",
+    );
+    check(repo.dir.path(), "`");
+    check(&repo.path().join("meson.build"), "`");
+    // Inside a repository is not the repository.
+    let inner = repo.path().join("docs");
+    check(
+        &inner,
+        &format!("`{}` is not a git repository", inner.display()),
+    );
+}
+
+#[test]
+fn a_repository_of_another_user_works() {
+    let repo = TestRepo::with_history();
+    for path in listing(&repo.path()).keys() {
+        // Only root may give files away; for others there is nothing to test.
+        if std::os::unix::fs::lchown(path, Some(65534), Some(65534)).is_err() {
+            return;
+        }
+    }
+    let mut opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    opened
+        .tree_digest(&head.id, &patterns(&["block/**"]))
+        .unwrap();
+    opened
+        .checkout(&head.id, &repo.dir.path().join("src"), false)
+        .unwrap();
+}
+
+#[test]
+fn a_worktree_and_sha256_are_repositories_too() {
+    let repo = TestRepo::with_history();
+    repo.git(&["worktree", "add", "-q", "--detach", "../tree", "v9.0.1"]);
+    let tree = repo.dir.path().join("tree");
+    let opened = Repository::open(tree.to_str().unwrap(), &repo.mirrors(), TIMEOUT).unwrap();
+    let head = opened.resolve("HEAD").unwrap();
+    assert_eq!(head.subject, "make everything");
+    opened
+        .checkout(&head.id, &repo.dir.path().join("src"), false)
+        .unwrap();
+
+    let other = TestRepo {
+        dir: tempfile::tempdir().unwrap(),
+    };
+    std::fs::create_dir(other.path()).unwrap();
+    other.git(&["init", "-q", "-b", "main", "--object-format=sha256"]);
+    other.write("a/b", "x");
+    other.commit("first");
+    let mut opened = other.open();
+    let head = opened.resolve("main").unwrap();
+    assert_eq!(head.id.as_str().len(), 64);
+    opened.tree_digest(&head.id, &patterns(&["a/*"])).unwrap();
+    opened
+        .checkout(&head.id, &other.dir.path().join("src"), false)
+        .unwrap();
+}
+
+#[test]
+fn sources_and_their_names() {
+    let check = |source: &str, url: bool| assert_eq!(is_url(source), url, "{source}");
+    check("https://gitlab.com/qemu-project/qemu.git", true);
+    check("git@host:qemu.git", true);
+    check("file:///x", true);
+    check("/x/y:z", false);
+    check("../qemu", false);
+    let check = |source: &str, shown: &str| assert_eq!(without_password(source), shown);
+    check("https://me:secret@host/x", "https://host/x");
+    check("ssh://git@host/x", "ssh://git@host/x");
+    check("/x@y", "/x@y");
+    assert!(folder_name("https://host/a/qemu.git/").starts_with("qemu-"));
+    assert_ne!(folder_name("https://a/qemu"), folder_name("https://b/qemu"));
+}
