@@ -31,6 +31,9 @@ enum Separator {
 struct Header {
     names: Vec<String>,
     separator: Separator,
+    /// A row began with a word: the first column holds names, also where one is a number (as
+    /// mpstat's processors are called `all`, `0`, `1`).
+    is_labelled: bool,
 }
 
 #[derive(Default)]
@@ -69,7 +72,7 @@ impl Columns {
         let mut unfit = 0;
         for line in text.lines().map(without_clock) {
             // sysstat's closing summary repeats what the rows say.
-            if line.is_empty() || line.starts_with("Average:") {
+            if line.trim().is_empty() || line.starts_with("Average:") {
                 continue;
             }
             if let Some(names) = header_of(line) {
@@ -79,15 +82,14 @@ impl Columns {
             if candidate.as_ref().is_some_and(|names| names.fits(line)) {
                 header = candidate.take();
             }
-            let Some(names) = header.as_ref().filter(|names| names.fits(line)) else {
+            let Some(names) = header.as_mut().filter(|names| names.fits(line)) else {
                 unfit += 1;
                 continue;
             };
-            let (label, fields) = names.row(line);
             // Tables of different columns (CPU, then devices) are counted apart.
-            let seen = rows_of
-                .entry(format!("{label}\0{}", names.names.join("\0")))
-                .or_default();
+            let table = names.names.join("\0");
+            let (label, fields) = names.row(line);
+            let seen = rows_of.entry(format!("{label}\0{table}")).or_default();
             *seen += 1;
             if *seen <= self.skip {
                 continue;
@@ -158,13 +160,14 @@ impl Header {
     }
 
     /// A row's label (empty where it begins with a number) and its fields with their names.
-    fn row<'a>(&'a self, line: &'a str) -> (&'a str, Vec<(&'a str, &'a str)>) {
+    fn row<'a>(&'a mut self, line: &'a str) -> (&'a str, Vec<(&'a str, &'a str)>) {
         let fields = self.separator.split(line);
+        self.is_labelled |= percent_or_number(fields[0]) == Err(NotNumber::Other);
         let names = &self.names[self.names.len() - fields.len()..];
         let named = names.iter().map(String::as_str).zip(fields.iter().copied());
-        match percent_or_number(fields[0]) {
-            Err(NotNumber::Other) => (fields[0], named.skip(1).collect()),
-            _ => ("", named.collect()),
+        match self.is_labelled {
+            true => (fields[0], named.skip(1).collect()),
+            false => ("", named.collect()),
         }
     }
 }
@@ -181,6 +184,7 @@ fn header_of(line: &str) -> Option<Header> {
     is_header.then(|| Header {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
         separator,
+        is_labelled: false,
     })
 }
 
@@ -215,7 +219,8 @@ fn split_commas(line: &str) -> Vec<&str> {
 
 /// A line without the time of day that sysstat's tools put first (`09:57:38 AM`), trimmed.
 fn without_clock(line: &str) -> &str {
-    let line = line.trim_end().trim_start_matches(' ');
+    // Tabs may stand for empty fields.
+    let line = line.trim_matches([' ', '\r']);
     let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
     let is_clock = first.len() == 8
         && first.bytes().enumerate().all(|(i, b)| match i {
@@ -238,7 +243,9 @@ fn percent_or_number(field: &str) -> Result<f64, NotNumber> {
 mod tests {
     use super::*;
 
-    fn read(skip: usize, text: &str) -> (Result<(), String>, Vec<(String, f64)>, Vec<String>) {
+    type Seen = (Result<(), String>, Vec<(String, f64)>, Vec<String>);
+
+    fn read(skip: usize, text: &str) -> Seen {
         let mut found = Found::default();
         let result = Columns { skip }.parse(text, &mut found);
         let metrics = found.metrics.into_iter().map(|m| (m.name, m.value));
@@ -355,8 +362,8 @@ vdb               3.00       0.00
         );
         check(
             0,
-            "09:58:01 AM  CPU  %usr\n09:58:02 AM  all  10\n09:58:03 AM  all  20\nAverage:  all  15\n",
-            &[("all.%usr", 15.0), ("rows", 2.0)],
+            "09:58:01 AM  CPU  %usr\n09:58:02 AM  all  10\n09:58:02 AM  0  20\nAverage:  all  15\n",
+            &[("all.%usr", 10.0), ("0.%usr", 20.0), ("rows", 2.0)],
         );
     }
 

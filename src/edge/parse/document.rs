@@ -6,8 +6,7 @@ use serde_json::{Deserializer, Value};
 use super::Found;
 use super::text::shorten;
 
-/// Documents with raw control characters that are repaired in one text: each costs a pass over
-/// the rest of the text.
+/// Attempts to repair raw control characters in one text: each costs a pass over the rest of it.
 const REPAIRS_MAX: usize = 16;
 
 /// Places inside lines that are tried when no line begins with a document.
@@ -24,23 +23,25 @@ pub fn last(text: &str, opening: &[char], found: &mut Found) -> Result<Value, St
         text,
         opening,
         repairs: 0,
+        is_repaired: false,
         last: None,
-        trouble: Vec::new(),
+        trouble: None,
     };
     scan.lines();
-    if scan.last.is_none() && scan.trouble.is_empty() {
+    if scan.last.is_none() && scan.trouble.is_none() {
         scan.inside_lines();
     }
+    let trouble = scan.trouble.map(|trouble| trouble.describe(text));
     let Some(value) = scan.last else {
-        return Err(match scan.trouble.pop() {
+        return Err(match trouble {
             Some(trouble) => format!("no complete JSON document: {trouble}"),
             None => "no JSON document in the output".to_owned(),
         });
     };
-    if scan.repairs > 0 {
+    if scan.is_repaired {
         found.warn("the JSON has raw control characters in strings: they were escaped");
     }
-    for trouble in scan.trouble {
+    if let Some(trouble) = trouble {
         found.warn(format!("{trouble}; the last complete document is used"));
     }
     Ok(value)
@@ -50,9 +51,38 @@ struct Scan<'a> {
     text: &'a str,
     opening: &'a [char],
     repairs: usize,
+    is_repaired: bool,
     last: Option<Value>,
-    /// Documents that did not come to their end, each in one line.
-    trouble: Vec<String>,
+    /// The last document that did not come to its end.
+    trouble: Option<Trouble>,
+}
+
+/// Why a document is not complete. Places are byte offsets in the text.
+#[derive(Clone, Copy)]
+enum Trouble {
+    /// The text ends before the document does, which began here.
+    Cut(usize),
+    /// This place is no JSON.
+    Broken(usize),
+}
+
+impl Trouble {
+    fn describe(self, text: &str) -> String {
+        let line = |at: usize| text[..at].matches('\n').count() + 1;
+        match self {
+            Trouble::Cut(start) => {
+                format!("the document of line {} is cut off at its end", line(start))
+            }
+            Trouble::Broken(at) => {
+                let before = text[..at].rsplit('\n').next().unwrap_or_default();
+                let shown = shorten(before.trim());
+                format!(
+                    "the document is broken at line {}, after `{shown}`",
+                    line(at)
+                )
+            }
+        }
+    }
 }
 
 impl Scan<'_> {
@@ -62,21 +92,22 @@ impl Scan<'_> {
         while at < self.text.len() {
             if self.text[at..].starts_with(self.opening) {
                 at = self.document(at);
-            }
-            // Another document may follow on the same line.
-            let rest = &self.text[at..];
-            let blank = rest.len() - rest.trim_start().len();
-            if blank < rest.len() && at > 0 && self.text.as_bytes()[at - 1] == b'}' {
-                if rest[blank..].starts_with('{') {
-                    at = self.document(at + blank);
-                    continue;
+                while let Some(next) = self.next_on_line(at) {
+                    at = self.document(next);
                 }
             }
-            at = match rest.find(['\n', '\r']) {
+            at = match self.text[at..].find(['\n', '\r']) {
                 Some(end) => at + end + 1,
                 None => self.text.len(),
             };
         }
+    }
+
+    /// Where another document begins on the line on which one has just ended.
+    fn next_on_line(&self, at: usize) -> Option<usize> {
+        let next = self.text[at..].trim_start_matches(' ');
+        let is_next = self.text[..at].ends_with('}') && next.starts_with('{');
+        is_next.then(|| self.text.len() - next.len())
     }
 
     /// Tries the first brace of each line.
@@ -87,12 +118,12 @@ impl Scan<'_> {
                 return;
             };
             let end = self.document(at + brace);
-            if self.last.is_none() && !self.trouble.is_empty() {
+            if self.last.is_none() && self.trouble.is_some() {
                 return;
             }
             at = match self.text[end..].find('\n') {
-                Some(line) if end == at + brace + 1 => end + line + 1,
-                _ => end,
+                Some(line_end) => end + line_end + 1,
+                None => return,
             };
         }
     }
@@ -105,8 +136,8 @@ impl Scan<'_> {
             Some(Ok(value)) => {
                 let end = start + stream.byte_offset();
                 // `[12] done` is a line of a log.
-                let line_end = self.text[end..].lines().next().unwrap_or_default();
-                if value.is_object() || line_end.trim().is_empty() {
+                let behind = self.text[end..].lines().next().unwrap_or_default();
+                if value.is_object() || behind.trim().is_empty() {
                     self.last = Some(value);
                 }
                 return end;
@@ -114,30 +145,23 @@ impl Scan<'_> {
             Some(Err(error)) => error,
             None => return start + 1,
         };
+        if error.is_eof() {
+            self.trouble = Some(Trouble::Cut(start));
+            return self.text.len();
+        }
         if error.to_string().starts_with("control character") && self.repairs < REPAIRS_MAX {
             self.repairs += 1;
-            if let Some((repaired, end)) = repair(rest)
+            if let Some((repaired, length)) = repair(rest)
                 && let Ok(value) = serde_json::from_str(&repaired)
             {
+                self.is_repaired = true;
                 self.last = Some(value);
-                return start + end;
+                return start + length;
             }
-            self.repairs -= 1;
-        }
-        if error.is_eof() {
-            let line = line_number(self.text, start);
-            self.trouble
-                .push(format!("the document of line {line} is cut off at its end"));
-            return self.text.len();
         }
         let end = start + offset(rest, error.line(), error.column());
         if looks_like_json(rest) {
-            let line = line_number(self.text, end);
-            let around = self.text[..end].rsplit('\n').next().unwrap_or_default();
-            self.trouble.push(format!(
-                "the document is broken at line {line}, after `{}`",
-                shorten(around.trim())
-            ));
+            self.trouble = Some(Trouble::Broken(end));
         }
         end.max(start + 1)
     }
@@ -150,10 +174,6 @@ fn looks_like_json(text: &str) -> bool {
     inner
         .strip_prefix('{')
         .is_some_and(|inner| inner.trim_start().starts_with('"'))
-}
-
-fn line_number(text: &str, at: usize) -> usize {
-    text[..at].matches('\n').count() + 1
 }
 
 /// The byte offset of a place that serde_json names by line and column (bytes, both from 1).

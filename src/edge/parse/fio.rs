@@ -7,6 +7,10 @@
 //! jobs). The jobs of one group are added up. Jobs of several groups never are: then each name
 //! begins with the group's number, as in `group1.read.iops`.
 
+mod latency;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -14,8 +18,6 @@ use serde_json::Value;
 use super::{Found, Input, document, text};
 use crate::words::sample::{Better, Reading};
 use crate::words::units::parse_duration;
-
-use super::latency;
 
 const DIRECTIONS: [&str; 4] = ["read", "write", "trim", "mixed"];
 
@@ -315,6 +317,6 @@ fn ended_in_ramp(job: &Value, document: &Value) -> bool {
 }
 
 /// A number above 0; what is 0 was not measured.
-pub(super) fn positive(value: &Value, key: &str) -> Option<f64> {
+fn positive(value: &Value, key: &str) -> Option<f64> {
     value.get(key)?.as_f64().filter(|number| *number > 0.0)
 }

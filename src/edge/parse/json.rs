@@ -94,7 +94,9 @@ fn push_key(path: &mut String, key: &str) {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Result<(), String>, Vec<(String, f64)>, Vec<String>) {
+    type Seen = (Result<(), String>, Vec<(String, f64)>, Vec<String>);
+
+    fn read(text: &str) -> Seen {
         let mut found = Found::default();
         let result = parse(text, &mut found);
         let metrics = found.metrics.into_iter().map(|m| (m.name, m.value));

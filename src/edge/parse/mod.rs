@@ -5,7 +5,6 @@ mod columns;
 mod document;
 mod fio;
 mod json;
-mod latency;
 mod regex;
 mod text;
 
@@ -206,8 +205,16 @@ fn complaint(input: &Input) -> Vec<String> {
 /// What to show beside a refused output of a program that claims to have succeeded. Only fio is
 /// known to fail with exit status 0; what others print on stderr need not have to do with it.
 fn complaint_beside(input: &Input, kind: &Kind) -> Vec<String> {
+    let is_error = |line: &str| {
+        ["fio: ", "rror", "failed"]
+            .iter()
+            .any(|word| line.contains(word))
+    };
     match kind {
-        Kind::Fio => complaint(input),
+        Kind::Fio if input.stderr.trim_ascii().is_empty() => {
+            text::last_lines(text::before_json(input.stdout), is_error)
+        }
+        Kind::Fio => text::last_lines(input.stderr, |_| true),
         _ => Vec::new(),
     }
 }

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Found;
-use super::fio::positive;
+use super::{Found, positive};
 use crate::words::sample::{Better, Reading};
 
 /// Nanoseconds, from 2.99 on (`clat_ns`), before that microseconds (`clat`).
@@ -138,7 +137,8 @@ fn named(percentiles: impl Iterator<Item = (f64, f64)>) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// The percentiles that fio gives. Old versions fill unused places of the list with `0.00`.
+/// The percentiles that fio gives. Old versions fill unused places of the list with `0.00`, and
+/// print 0 for what is shorter than a microsecond.
 fn listed(latency: &Latency) -> Vec<(f64, f64)> {
     let Some(list) = latency.value.get("percentile").and_then(Value::as_object) else {
         return Vec::new();
@@ -147,8 +147,9 @@ fn listed(latency: &Latency) -> Vec<(f64, f64)> {
         .iter()
         .filter_map(|(percent, value)| {
             let percent: f64 = percent.parse().ok()?;
-            let is_used = percent > 0.0 && percent <= 100.0;
-            is_used.then_some((percent, value.as_f64()? * latency.unit_ns))
+            let value = value.as_f64()?;
+            let is_used = value > 0.0 && percent > 0.0 && percent <= 100.0;
+            is_used.then_some((percent, value * latency.unit_ns))
         })
         .collect();
     percentiles.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -174,8 +175,10 @@ fn add_bins(latency: &Latency, bins: &mut BTreeMap<u64, f64>) -> Option<()> {
 fn percentile(bins: &BTreeMap<u64, f64>, percent: f64) -> Option<f64> {
     let wanted = percent / 100.0 * bins.values().sum::<f64>();
     let mut sum = 0.0;
-    bins.iter().find_map(|(value, count)| {
-        sum += count;
-        (sum >= wanted).then_some(*value as f64)
-    })
+    bins.iter()
+        .find_map(|(value, count)| {
+            sum += count;
+            (sum >= wanted).then_some(*value as f64)
+        })
+        .filter(|value| *value > 0.0)
 }
