@@ -581,12 +581,14 @@ impl Decoder<'_> {
                 .get("min_effect")
                 .and_then(|n| n.percent(self.problems))
                 .unwrap_or(MIN_EFFECT);
+            let gate = table.get("gate").and_then(|n| n.boolean(self.problems)).unwrap_or(true);
             let span = table.span;
             table.finish(self.problems);
             compares.extend(axis.map(|axis| Compare {
                 axis,
                 baseline,
                 min_effect,
+                gate,
                 span,
             }));
         }

@@ -272,5 +272,7 @@ pub struct Compare {
     pub baseline: Option<At<AxisValue>>,
     /// The smallest change that matters, as a fraction.
     pub min_effect: f64,
+    /// A regression makes the program's exit status 1.
+    pub gate: bool,
     pub span: Span,
 }

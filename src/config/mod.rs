@@ -6,5 +6,6 @@ pub mod decode;
 pub mod matrix;
 pub mod profile;
 mod read;
+pub use read::FILE_BYTES_MAX;
 pub mod template;
 pub mod value;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::cell::{self, Cells, Choice};

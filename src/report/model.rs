@@ -1,7 +1,7 @@
 //! Owns the model of a result: every face (text, template, JSON) shows this and nothing else.
 //! Does not know how a face looks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -9,8 +9,9 @@ use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Question, Verdict, compare, decide};
 use crate::plan::dag::{NONE, Plan};
 use crate::run::execute::Failed;
+use crate::run::lookup::{Samples, Series};
 use crate::words::diag::Diagnostic;
-use crate::words::sample::{Better, Sample};
+use crate::words::sample::Better;
 
 /// Version of every JSON document that the program prints.
 pub const FORMAT: u32 = 1;
@@ -50,6 +51,8 @@ pub struct Row {
     pub unit: String,
     pub better: Better,
     pub axis: String,
+    /// A regression here makes the exit status 1.
+    pub gate: bool,
     pub baseline: String,
     pub candidate: String,
     pub baseline_median: Option<f64>,
@@ -68,17 +71,6 @@ pub struct CellRow {
     pub median: f64,
     pub n: usize,
 }
-
-/// Samples of one metric of a run step.
-#[derive(Clone, Debug, Default)]
-pub struct Series {
-    pub unit: String,
-    pub better: Option<Better>,
-    pub samples: Vec<Sample>,
-}
-
-/// Samples by run step and by the parser's name for the metric.
-pub type Samples = HashMap<(u32, String), Series>;
 
 /// Judges all declared comparisons of a plan over the samples that there are.
 pub fn report(plan: &Plan, samples: &Samples, failed: Vec<Failed>) -> Result<Report, Diagnostic> {
@@ -159,6 +151,7 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
                         unit: metric.unit.clone().unwrap_or_else(|| known.unit.clone()),
                         better: question.better,
                         axis: plan.cells.axes[axis].name.clone(),
+                        gate: rule.gate,
                         baseline: plan.cells.label(plan.cells.cell(baseline as usize), axis).to_owned(),
                         candidate: plan.cells.label(plan.cells.cell(candidate as usize), axis).to_owned(),
                         baseline_median: median_of(a),
@@ -198,6 +191,12 @@ fn median_of(series: &Series) -> Option<f64> {
 }
 
 impl Report {
+    /// A regression that must not pass.
+    pub fn has_gating_regression(&self) -> bool {
+        let mut rows = self.verdicts.iter();
+        rows.any(|row| row.gate && row.comparison.verdict == Verdict::Regression)
+    }
+
     /// Samples were found for anything at all.
     pub fn measured_anything(&self) -> bool {
         !self.cells.is_empty()

@@ -1,6 +1,8 @@
 //! Owns faces made by templates that a user may change: Markdown and whatever else is in `hooks/`.
 //! Does not know where a template's text is kept.
 
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::model::Report;
@@ -25,8 +27,9 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.set_fuel(Some(FUEL_MAX));
-    env.set_trim_blocks(true);
-    env.set_lstrip_blocks(true);
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    env.set_syntax(syntax.build().map_err(|error| error.to_string())?);
     env.add_filter("ratio", |ratio: Option<f64>| ratio.map_or("-".to_owned(), show_ratio));
     env.add_filter("value", |value: Option<f64>, unit: &str| {
         value.map_or("-".to_owned(), |value| show_value(value, unit))
@@ -36,7 +39,7 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
         plain.replace('|', "\\|")
     });
     let context = minijinja::context! {
-        report => report,
+        report => Serde(report),
         summary => summary(report),
     };
     env.template_from_str(template)

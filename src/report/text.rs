@@ -25,7 +25,7 @@ pub struct Style {
 pub fn table(style: Style, header: &[&str], right: usize) -> Table {
     let mut table = Table::new();
     table
-        .load_preset(presets::NOTHING)
+        .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(style.width);
     if style.color {

@@ -92,9 +92,10 @@ pub async fn enter(job: &Job<'_>, names: &[String], cancel: &Cancel) -> Result<V
     names.sort();
     let mut slots = Vec::new();
     for name in names {
-        let Some(host) = job.machines.get(name).and_then(|machine| machine.host.as_deref()) else {
+        let Some(machine @ Machine { host: Some(host), .. }) = job.machines.get(name) else {
             continue;
         };
+        let host = host.as_ref();
         let holder = Holder {
             pid: std::process::id(),
             user: std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "?".to_owned()),
@@ -109,6 +110,7 @@ pub async fn enter(job: &Job<'_>, names: &[String], cancel: &Cancel) -> Result<V
         };
         slots.push(host.lock(holder, &waiting, cancel.clone()).await?);
         let mut cleaned = host.clean().await?;
+        machine.link_programs().await?;
         let left = job.store.borrow().live_left_by(|session, _| session != job.session)?;
         for live in left.into_iter().filter(|live| live.machine == *name) {
             if let Ok(undo) = serde_json::from_str::<Undo>(&live.what) {

@@ -4,6 +4,7 @@
 pub mod dispatch;
 pub mod event;
 pub mod execute;
+pub mod lookup;
 mod null;
 pub mod prepare;
 pub mod progress;

@@ -26,6 +26,8 @@ pub struct Machine {
     /// Installed programs of the subject by content.
     installed: Key,
     pub places: Places,
+    /// Where the subject's installed programs are.
+    programs: Vec<PathBuf>,
     /// Programs that are needed and not there.
     pub missing: Vec<String>,
 }
@@ -58,6 +60,7 @@ impl Machines {
                     tools: Key::default(),
                     installed: Key::default(),
                     places: places(options.state, &Key::default()),
+                    programs: Vec::new(),
                     missing: Vec::new(),
                 },
                 Via::Local => {
@@ -98,13 +101,13 @@ async fn look_at(
     let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
     let (installed, paths) = digest(host.as_ref(), &subject, &mut missing).await;
     let places = places(options.state, &installed);
-    link(host.as_ref(), &places.bin, &paths).await?;
     Ok(Machine {
         host: Some(host),
         noise: 0.0,
         tools,
         installed,
         places,
+        programs: paths,
         missing,
     })
 }
@@ -134,19 +137,22 @@ async fn digest(host: &dyn Host, programs: &[&str], missing: &mut Vec<String>) -
     (hasher.finish(), paths)
 }
 
-/// A folder in which `{{ bin }}/program` is the installed program.
-async fn link(host: &dyn Host, bin: &str, programs: &[PathBuf]) -> Result<(), HostError> {
-    if programs.is_empty() {
-        return Ok(());
+impl Machine {
+    /// Makes the folder in which `{{ bin }}/program` is the installed program.
+    pub async fn link_programs(&self) -> Result<(), HostError> {
+        let (Some(host), false) = (&self.host, self.programs.is_empty()) else {
+            return Ok(());
+        };
+        let bin = Path::new(&self.places.bin);
+        let mut ops = vec![FileOp::MakeDir { path: bin.into() }];
+        ops.extend(self.programs.iter().filter_map(|target| {
+            Some(FileOp::Link {
+                path: bin.join(target.file_name()?),
+                target: target.clone(),
+            })
+        }));
+        host.files(ops).await.into_iter().try_for_each(|reply| reply.map(|_| ()))
     }
-    let mut ops = vec![FileOp::MakeDir { path: bin.into() }];
-    ops.extend(programs.iter().filter_map(|target| {
-        Some(FileOp::Link {
-            path: Path::new(bin).join(target.file_name()?),
-            target: target.clone(),
-        })
-    }));
-    host.files(ops).await.into_iter().try_for_each(|reply| reply.map(|_| ()))
 }
 
 fn places(state: &Path, installed: &Key) -> Places {

@@ -1,0 +1,119 @@
+//! Owns the command line: its types, the exit codes, one module a verb.
+//! Does not know how anything is done.
+
+mod explain;
+mod install;
+mod load;
+mod log;
+mod parse;
+mod plan;
+mod run;
+mod show;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// How the program ends. The table in `docs/exit-codes.md` is this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Fine = 0,
+    /// A comparison that gates found a regression.
+    Regression = 1,
+    /// The command line or a file is wrong, or the store cannot be used: nothing was run.
+    Usage = 2,
+    /// Some cells failed, or a file was refused by its parser.
+    Failed = 3,
+    /// Nothing was measured, or nothing was selected.
+    Nothing = 4,
+    /// Ctrl-C or SIGTERM.
+    Interrupted = 130,
+}
+
+/// Plans, runs and judges performance test matrices.
+#[derive(Debug, Parser)]
+#[command(name = "matrix", version, max_term_width = 100, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit status: 0 fine, 1 a regression, 2 usage or configuration, \
+3 some cells failed, 4 nothing was measured or selected, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Measure what is missing, then judge
+    Run(run::RunArgs),
+    /// Show what would be run, and why, without running it
+    Plan(plan::PlanArgs),
+    /// Show one cell: its values, its commands, who shares its steps, why it will run
+    Explain(explain::ExplainArgs),
+    /// Judge what is stored
+    Compare(run::CompareArgs),
+    /// Show what the last attempt at a cell printed
+    Log(log::LogArgs),
+    /// Show what a parser makes of a file
+    Parse(parse::ParseArgs),
+    /// Print a completion script for a shell
+    Completions {
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What most verbs take.
+#[derive(Clone, Debug, Args)]
+pub struct Common {
+    /// The matrix file
+    pub matrix: PathBuf,
+    /// A preset of the matrix, instead of its own default
+    #[arg(long)]
+    pub preset: Option<String>,
+    /// Only cells for which this holds, such as `bs == '4k' and cache in ['none', 'writeback']`; may
+    /// be repeated
+    #[arg(long, value_name = "EXPR")]
+    pub only: Vec<String>,
+    /// Where results are kept; `.matrix` beside the matrix file otherwise
+    #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
+    pub state: Option<PathBuf>,
+    /// Seed for the order of cells, covering arrays and `null` machines
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON document on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Text,
+    Json,
+    Markdown,
+}
+
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            let code = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
+            return ExitCode::from(code as u8);
+        }
+    };
+    let exit = match cli.verb {
+        Verb::Run(args) => run::run(args),
+        Verb::Plan(args) => plan::plan(args),
+        Verb::Explain(args) => explain::explain(args),
+        Verb::Compare(args) => run::compare(args),
+        Verb::Log(args) => log::log(args),
+        Verb::Parse(args) => parse::parse(args),
+        Verb::Completions { shell } => {
+            use clap::CommandFactory;
+            clap_complete::generate(shell, &mut Cli::command(), "matrix", &mut std::io::stdout());
+            Exit::Fine
+        }
+    };
+    ExitCode::from(exit as u8)
+}

@@ -1,0 +1,94 @@
+//! Owns `matrix explain`.
+//! Does not know how a cell comes about.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::load::load;
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::plan::dag;
+use crate::plan::explain::{Explanation, explain as explain_cell};
+use crate::plan::resolve::Places;
+use crate::report::model::FORMAT;
+use crate::run::lookup;
+use crate::words::diag::Sources;
+
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The cell's name, such as `bs=4k,cache=none`; axes with one value need not be named
+    cell: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    format: u32,
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+}
+
+pub fn explain(args: ExplainArgs) -> Exit {
+    let mut sources = Sources::default();
+    match explained(&args, &mut sources) {
+        Ok(explanation) => {
+            if args.common.json {
+                show::document(&Document {
+                    format: FORMAT,
+                    explanation: &explanation,
+                });
+            } else {
+                show::out(&text(&explanation));
+            }
+            Exit::Fine
+        }
+        Err(stop) => show::stopped(&stop, &sources, args.common.json),
+    }
+}
+
+fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, Stop> {
+    let loaded = load(&args.common, sources)?;
+    let machines = super::run::block_on(loaded.machines())?;
+    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let store = loaded.store()?;
+    let known = lookup::known(&plan, store.as_ref())?;
+    let failures = match &store {
+        Some(store) => lookup::failures(&plan, store)?,
+        None => Default::default(),
+    };
+    let machine = plan.cells.axis("machine").unwrap_or(0);
+    let places = |cell: u32| {
+        let name = plan.cells.label(plan.cells.cell(cell as usize), machine);
+        machines.get(name).map_or(
+            Places {
+                work: String::new(),
+                bin: String::new(),
+            },
+            |machine| machine.places.clone(),
+        )
+    };
+    let past = |run: usize| failures.get(&run).cloned();
+    Ok(explain_cell(&plan, &known.todo, &args.cell, &places, &past)?)
+}
+
+fn text(explanation: &Explanation) -> String {
+    let mut out = format!("{}\n{}\n\n", explanation.cell, explanation.state);
+    let names = explanation.values.iter().map(|value| value.name.len()).max().unwrap_or(0);
+    for value in &explanation.values {
+        let _ = writeln!(out, "  {:names$} = {}  ({})", value.name, value.value, value.origin);
+    }
+    for step in &explanation.steps {
+        let _ = writeln!(out, "\n{} ({}), {}", step.step, &step.key[..8], step.shared);
+        for command in &step.commands {
+            let words = command.argv.iter().map(|word| match shlex::try_quote(word) {
+                Ok(quoted) => quoted.into_owned(),
+                Err(_) => format!("{word:?}"),
+            });
+            let _ = writeln!(out, "  {:7} {}", command.role, words.collect::<Vec<_>>().join(" "));
+        }
+    }
+    out
+}

@@ -1,0 +1,113 @@
+//! Owns the way from a path on the command line to a looked-up plan.
+//! Does not know what is done with it.
+
+use std::path::{Path, PathBuf};
+
+use super::Common;
+use super::show::{self, Stop};
+use crate::config::decode;
+use crate::config::matrix::{INSTALLED, Matrix};
+use crate::config::template::Expr;
+use crate::edge::parse::Parser;
+use crate::edge::store::{Store, StoreErrorKind};
+use crate::plan::cell::Choice;
+use crate::run::prepare::{Machines, Options};
+use crate::words::diag::{Diagnostic, Sources, Span};
+
+/// A matrix and what the command line says about it.
+pub struct Loaded {
+    pub matrix: Matrix,
+    pub only: Vec<Expr>,
+    /// Absolute.
+    pub state: PathBuf,
+    pub parser: Parser,
+}
+
+impl Loaded {
+    pub fn choice<'a>(&self, common: &'a Common) -> Choice<'a> {
+        Choice {
+            preset: common.preset.as_deref(),
+            versions: Vec::new(),
+            against: None,
+            only: self.only.clone(),
+            seed: common.seed,
+        }
+    }
+
+    /// Looks at all machines of the matrix.
+    pub async fn machines(&self) -> Result<Machines, Stop> {
+        let names: Vec<String> = self.matrix.machines.iter().map(|machine| machine.name.clone()).collect();
+        let options = Options {
+            state: &self.state,
+            lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
+        };
+        Ok(Machines::look(&self.matrix, &names, &[INSTALLED.to_owned()], &options).await?)
+    }
+
+    /// The store, if there is one.
+    pub fn store(&self) -> Result<Option<Store>, Stop> {
+        match Store::open_existing(&self.state) {
+            Ok(store) => Ok(Some(store)),
+            Err(error) if error.kind == StoreErrorKind::Missing => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Reads the matrix; warnings are shown.
+pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
+    let name = common.matrix.display().to_string();
+    let text = read(&common.matrix).map_err(|reason| {
+        Stop::from(
+            Diagnostic::error(format!("`{name}` cannot be read: {reason}"))
+                .help("give the path of a matrix file, such as `matrices/qemu-block.toml`"),
+        )
+    })?;
+    let file = sources.add(name, text);
+    let folder = common.matrix.parent().unwrap_or(Path::new("")).to_owned();
+    let mut import = |path: &str| {
+        let path = folder.join(path);
+        read(&path).map(|text| (path.display().to_string(), text))
+    };
+    let (matrix, diagnostics) = decode::matrix(sources, file, &mut import);
+    let Some(matrix) = matrix else {
+        return Err(Stop::usage(diagnostics));
+    };
+    show::diagnostics(&diagnostics, sources);
+    let parser = parser(&matrix)?;
+    let mut only = Vec::new();
+    for text in &common.only {
+        let source = sources.add("--only", text.clone());
+        let expr = matrix.engine.expr(text, Span::new(source, 0..text.len()))?;
+        only.push(expr);
+    }
+    let state = common.state.clone().unwrap_or_else(|| folder.join(".matrix"));
+    let state = std::path::absolute(&state).map_err(|error| Stop::message(format!("{}: {error}", state.display())))?;
+    Ok(Loaded {
+        matrix,
+        only,
+        state,
+        parser,
+    })
+}
+
+fn parser(matrix: &Matrix) -> Result<Parser, Stop> {
+    let declared = &matrix.run.parser;
+    let options: Vec<(String, String)> =
+        declared.options.iter().map(|(name, value)| (name.value.clone(), value.clone())).collect();
+    Parser::new(&declared.kind.value, &options).map_err(|problems| {
+        let at = |problem| Diagnostic::error(problem).at(declared.kind.span, "declared here");
+        Stop::usage(problems.into_iter().map(at).collect())
+    })
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    use std::io::Read;
+    let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    String::from_utf8(bytes).map_err(|error| {
+        format!("it is not UTF-8 (byte {})", error.utf8_error().valid_up_to() + 1)
+    })
+}

@@ -1,0 +1,60 @@
+//! Owns `matrix log`.
+//! Does not know what an attempt was made for.
+
+use clap::Args;
+use serde_json::json;
+
+use super::load::load;
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::plan::dag;
+use crate::report::model::FORMAT;
+use crate::words::diag::{Diagnostic, Sources};
+
+#[derive(Debug, Args)]
+pub struct LogArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The cell's name
+    cell: String,
+}
+
+pub fn log(args: LogArgs) -> Exit {
+    let mut sources = Sources::default();
+    match find(&args, &mut sources) {
+        Ok(text) => {
+            if args.common.json {
+                show::document(&json!({ "format": FORMAT, "cell": args.cell, "log": text }));
+            } else {
+                show::out(&text);
+            }
+            Exit::Fine
+        }
+        Err(stop) => show::stopped(&stop, &sources, args.common.json),
+    }
+}
+
+/// The log of the cell's last run step; of its set-ups where it never came to that.
+fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
+    let loaded = load(&args.common, sources)?;
+    let machines = super::run::block_on(loaded.machines())?;
+    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let tuple = plan.cells.parse(&args.cell)?;
+    let nothing = || Stop {
+        diagnostics: vec![Diagnostic::error(format!("no attempt at `{}` is stored", args.cell))],
+        exit: Exit::Nothing,
+    };
+    let cell = plan.cells.find(&tuple).ok_or_else(nothing)? as u32;
+    let store = loaded.store()?.ok_or_else(nothing)?;
+    let run = plan.runs.steps[plan.runs.of_cell[cell as usize] as usize].key;
+    let setups: Vec<_> = plan.setups_of(cell).collect();
+    let setups = setups.iter().rev().map(|(setup, step)| plan.setups[*setup].steps[*step as usize].key);
+    for key in std::iter::once(run).chain(setups) {
+        if let Some(attempt) = store.latest_log(key)?
+            && let Some(bytes) = store.read_log(attempt)?
+        {
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+    }
+    Err(nothing())
+}

@@ -1,0 +1,197 @@
+//! Owns `matrix plan`.
+//! Does not know how steps come about.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::load::load;
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
+use crate::report::model::FORMAT;
+use crate::report::text;
+use crate::run::lookup::{self, Past};
+use crate::words::diag::{Diagnostic, Sources};
+use crate::words::units::{count, show_duration};
+
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    common: Common,
+    /// `text`, `json` (every step, with `--json` only the counts) or `dot` (for Graphviz)
+    #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
+    format: PlanFormat,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PlanFormat {
+    Text,
+    Json,
+    Dot,
+}
+
+/// Steps of a chain that are printed.
+const CHAIN_MAX: usize = 12;
+
+pub fn plan(args: PlanArgs) -> Exit {
+    let mut sources = Sources::default();
+    match planned(&args, &mut sources) {
+        Ok(exit) => exit,
+        Err(stop) => show::stopped(&stop, &sources, args.common.json),
+    }
+}
+
+fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
+    let loaded = load(&args.common, sources)?;
+    let machines = super::run::block_on(loaded.machines())?;
+    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    if plan.cells.is_empty() {
+        return Err(super::run::nothing_selected(&args.common));
+    }
+    let store = loaded.store()?;
+    let known = lookup::known(&plan, store.as_ref())?;
+    let todo = &known.todo;
+    let graph = dag::graph(&plan, todo);
+    let past = Past::of(&plan, store.as_ref())?;
+    let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
+    for (name, machine) in machines.iter().filter(|(_, machine)| !machine.missing.is_empty()) {
+        eprintln!("machine `{name}` has no {}: `matrix run --install` installs it", machine.missing.join(", "));
+    }
+    match args.format {
+        _ if args.common.json => show::document(&counts(&plan, todo, &estimate)),
+        PlanFormat::Json => show::document(&whole(&plan, todo, &graph, &estimate)),
+        PlanFormat::Dot => show::out(&dot(&plan, &graph)),
+        PlanFormat::Text => show::out(&people(&plan, todo, &estimate)),
+    }
+    Ok(Exit::Fine)
+}
+
+fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
+    let Counts { build, setup, run, compare } = todo.counts();
+    let of = |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
+    json!({
+        "format": FORMAT,
+        "matrix": plan.matrix.name,
+        "cells": plan.cells.len(),
+        "steps": { "build": of(build), "setup": of(setup), "run": of(run), "compare": of(compare) },
+        "measurements": todo.measurements(),
+        "estimate_s": estimate.total.as_secs_f64(),
+    })
+}
+
+/// The counts and each step that is to be done.
+fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value {
+    let mut document = counts(plan, todo, estimate);
+    let nodes: Vec<Value> = graph
+        .node_indices()
+        .map(|index| {
+            let needs: Vec<usize> = graph
+                .neighbors_directed(index, dag::Direction::Incoming)
+                .map(|need| need.index())
+                .collect();
+            let node = graph[index];
+            let mut value = json!({ "id": index.index(), "step": step_name(plan, node), "needs": needs });
+            if let Node::Run(run) = node {
+                value["rounds"] = json!(todo.rounds[run as usize]);
+            }
+            value
+        })
+        .collect();
+    document["todo"] = Value::Array(nodes);
+    document
+}
+
+fn dot(plan: &Plan, graph: &Graph) -> String {
+    let mut out = String::from("digraph matrix {\n  rankdir = LR;\n  node [shape = box];\n");
+    for index in graph.node_indices() {
+        let name = step_name(plan, graph[index]).replace('\\', "\\\\").replace('"', "\\\"");
+        let _ = writeln!(out, "  n{} [label = \"{name}\"];", index.index());
+    }
+    for edge in graph.edge_indices() {
+        if let Some((from, to)) = graph.edge_endpoints(edge) {
+            let _ = writeln!(out, "  n{} -> n{};", from.index(), to.index());
+        }
+    }
+    out.push_str("}\n");
+    out
+}
+
+fn step_name(plan: &Plan, node: Node) -> String {
+    let projection = |cell: u32, axes: &[usize]| {
+        let visible: Vec<usize> = axes.iter().copied().filter(|&axis| !plan.cells.axes[axis].silent).collect();
+        plan.scope().name_of(plan.cells.cell(cell as usize), &visible)
+    };
+    match node {
+        Node::Build(step) => {
+            let cell = plan.builds.steps[step as usize].cell;
+            format!("build {}", projection(cell, &plan.builds.axes))
+        }
+        Node::Setup(setup, step) => {
+            let shared = &plan.setups[setup as usize];
+            let name = &plan.matrix.setups[setup as usize].name.value;
+            format!("set-up {name} {}", projection(shared.steps[step as usize].cell, &shared.axes))
+        }
+        Node::Run(run) => format!("run {}", plan.cells.name(plan.cell_of(run as usize))),
+        Node::Compare(rule, group) => {
+            let compare = &plan.compares[rule as usize];
+            let cell = compare.of_cell.iter().position(|of| *of == group).unwrap_or(0);
+            let name = plan.cells.name_without(plan.cells.cell(cell), &[compare.axis]);
+            format!("compare {} {name}", plan.cells.axes[compare.axis].name)
+        }
+    }
+}
+
+fn people(plan: &Plan, todo: &Todo, estimate: &Estimate) -> String {
+    let mut out = format!("{}: {}\n\n", plan.matrix.name, count(plan.cells.len(), "cell"));
+    let mut table = text::table(show::style(), &["step", "total", "to run", "stored"], 1);
+    let Counts { build, setup, run, compare } = todo.counts();
+    for (name, count) in [("build", build), ("set-up", setup), ("run", run), ("compare", compare)] {
+        table.add_row(vec![
+            name.to_owned(),
+            count.total.to_string(),
+            count.run.to_string(),
+            count.stored.to_string(),
+        ]);
+    }
+    out.push_str(&text::lines(&table));
+    for (excluded, rule) in plan.cells.excluded.iter().zip(&plan.matrix.excludes) {
+        let reason = rule.reason.as_deref().unwrap_or(&rule.when.text);
+        let _ = writeln!(out, "\n{} excluded: {reason}", count(*excluded, "cell"));
+    }
+    if todo.is_nothing() {
+        out.push_str("\nnothing to do: everything is stored\n");
+        return out;
+    }
+    let repeat = plan.repeat;
+    let adaptive = match repeat.until {
+        Some(_) => format!(" at least (adaptive, up to {} a cell)", repeat.max),
+        None => String::new(),
+    };
+    let _ = writeln!(
+        out,
+        "\n{}{adaptive}, about {}",
+        count(todo.measurements() as usize, "measurement"),
+        show_duration(estimate.total)
+    );
+    let _ = writeln!(out, "\nlongest chain ({}):", show_duration(chain(estimate)));
+    for (node, duration) in estimate.critical_path.iter().take(CHAIN_MAX) {
+        let _ = writeln!(out, "  {:>6}  {}", show_duration(*duration), step_name(plan, *node));
+    }
+    out
+}
+
+fn chain(estimate: &Estimate) -> Duration {
+    estimate.critical_path.iter().map(|(_, duration)| *duration).sum()
+}
+
+/// Used by verbs that need cells.
+pub fn diagnose_empty(common: &Common) -> Diagnostic {
+    let diagnostic = Diagnostic::error("no cell is selected");
+    match common.only.is_empty() {
+        true => diagnostic.help("the `exclude` rules leave nothing of the product"),
+        false => diagnostic.help(format!("no cell satisfies `{}`", common.only.join("` and `"))),
+    }
+}

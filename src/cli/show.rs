@@ -1,0 +1,138 @@
+//! Owns standard output and standard error: results on the one, everything else on the other.
+//! Does not know what is shown.
+
+use std::io::{IsTerminal, Write};
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::Exit;
+use crate::report::diagnose;
+use crate::report::model::FORMAT;
+use crate::report::text::Style;
+use crate::words::diag::{Diagnostic, Sources};
+
+/// Columns where there is no terminal.
+const WIDTH_ELSEWHERE: u16 = 160;
+/// Narrower than this nothing can be read.
+const WIDTH_MIN: u16 = 60;
+
+/// Something that ends a verb: what is wrong, and the exit code.
+pub struct Stop {
+    pub diagnostics: Vec<Diagnostic>,
+    pub exit: Exit,
+}
+
+impl Stop {
+    pub fn usage(diagnostics: Vec<Diagnostic>) -> Self {
+        Stop {
+            diagnostics,
+            exit: Exit::Usage,
+        }
+    }
+
+    pub fn message(message: impl Into<String>) -> Self {
+        Stop::usage(vec![Diagnostic::error(message)])
+    }
+}
+
+impl From<Diagnostic> for Stop {
+    fn from(diagnostic: Diagnostic) -> Self {
+        Stop::usage(vec![diagnostic])
+    }
+}
+
+impl From<crate::edge::store::StoreError> for Stop {
+    fn from(error: crate::edge::store::StoreError) -> Self {
+        Stop::message(error.to_string())
+    }
+}
+
+impl From<crate::edge::host::HostError> for Stop {
+    fn from(error: crate::edge::host::HostError) -> Self {
+        Stop::message(error.to_string())
+    }
+}
+
+impl From<crate::run::lookup::LookupError> for Stop {
+    fn from(error: crate::run::lookup::LookupError) -> Self {
+        Stop::message(error.to_string())
+    }
+}
+
+/// Prints what stopped a verb: for people on standard error, with `json` also on standard output.
+pub fn stopped(stop: &Stop, sources: &Sources, json: bool) -> Exit {
+    diagnostics(&stop.diagnostics, sources);
+    if json {
+        let errors: Vec<_> = stop
+            .diagnostics
+            .iter()
+            .map(|diagnostic| {
+                let place = diagnostic.label.as_ref().map(|(span, _)| {
+                    let (line, column) = sources.line_column(*span);
+                    (sources.name(span.source), line, column)
+                });
+                json!({
+                    "message": diagnostic.message,
+                    "file": place.map(|place| place.0),
+                    "line": place.map(|place| place.1),
+                    "column": place.map(|place| place.2),
+                    "help": diagnostic.help,
+                })
+            })
+            .collect();
+        document(&json!({ "format": FORMAT, "errors": errors }));
+    }
+    stop.exit
+}
+
+/// Diagnostics on standard error.
+pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
+    if list.is_empty() {
+        return;
+    }
+    let stderr = std::io::stderr();
+    let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let text = diagnose::render(list, sources, color, usize::from(terminal_width(&stderr).unwrap_or(100)));
+    eprint!("{text}");
+}
+
+/// One JSON document on standard output.
+pub fn document(value: &impl Serialize) {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => out(&format!("{text}\n")),
+        Err(error) => eprintln!("this result cannot be written as JSON: {error}"),
+    }
+}
+
+/// Text on standard output. A closed pipe (`matrix … | head`) is no error.
+pub fn out(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// How standard output wants its tables.
+pub fn style() -> Style {
+    let stdout = std::io::stdout();
+    Style {
+        color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+        width: terminal_width(&stdout).unwrap_or(WIDTH_ELSEWHERE).max(WIDTH_MIN),
+    }
+}
+
+fn terminal_width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<u16> {
+    if let Ok(columns) = std::env::var("COLUMNS")
+        && let Ok(columns) = columns.parse()
+    {
+        return Some(columns);
+    }
+    if !stream.is_terminal() {
+        return None;
+    }
+    rustix::termios::tcgetwinsize(stream).ok().map(|size| size.ws_col).filter(|width| *width > 0)
+}
+
+/// Whether progress can be drawn.
+pub fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb")
+}

@@ -1,0 +1,169 @@
+//! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
+//! Does not know how it is kept.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::repeat::Repetition;
+use crate::edge::store::{Kind, Rounds, Store, StoreError};
+use crate::plan::dag::{Durations, Plan, Todo};
+use crate::words::key::Key;
+use crate::words::sample::{Better, Sample};
+
+/// Time that a run step takes beside the measurement itself, where nothing is known.
+const RUN_OVERHEAD: Duration = Duration::from_millis(500);
+/// A set-up of which nothing is known.
+const SETUP_GUESS: Duration = Duration::from_millis(300);
+/// A build of which nothing is known.
+const BUILD_GUESS: Duration = Duration::from_secs(60);
+
+/// Samples of one metric of a run step.
+#[derive(Clone, Debug, Default)]
+pub struct Series {
+    pub unit: String,
+    pub better: Option<Better>,
+    pub samples: Vec<Sample>,
+}
+
+/// Samples by run step and by the parser's name for the metric.
+pub type Samples = HashMap<(u32, String), Series>;
+
+/// What is stored of a plan's run steps.
+pub struct Known {
+    pub rounds: Vec<Rounds>,
+    pub todo: Todo,
+    pub repetition: Repetition,
+}
+
+/// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.
+pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
+    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+    let rounds = match store {
+        Some(store) => store.finished(&keys)?,
+        None => vec![Rounds::default(); keys.len()],
+    };
+    let mut repetition = Repetition::default();
+    let repeat = plan.repeat;
+    if let (Some(store), true) = (store, repeat.until.is_some()) {
+        let samples = samples(plan, store)?;
+        for run in 0..keys.len() as u32 {
+            for values in by_round(plan, &samples, run).map_err(LookupError::Template)? {
+                repetition.add(run, &values);
+            }
+        }
+    }
+    let mut missing = Vec::with_capacity(keys.len());
+    for (run, have) in rounds.iter().enumerate() {
+        let least = (0..repeat.min).filter(|round| !have.contains(*round)).count() as u32;
+        missing.push(match least {
+            0 if repeat.until.is_some() => {
+                let enough = repetition.is_enough(plan, run as u32);
+                u32::from(!enough.map_err(LookupError::Template)?)
+            }
+            least => least,
+        });
+    }
+    Ok(Known {
+        todo: plan.todo(missing, &|_| true),
+        rounds,
+        repetition,
+    })
+}
+
+/// Values of the declared metrics of a run step: one list for each round that has them all.
+fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, String> {
+    let cell = plan.runs.steps[run as usize].cell;
+    let names = plan.metric_names(cell).map_err(|diagnostic| diagnostic.message)?;
+    let series: Option<Vec<&Series>> =
+        names.into_iter().map(|name| samples.get(&(run, name))).collect();
+    let Some(series) = series else {
+        return Ok(Vec::new());
+    };
+    let n = series.iter().map(|series| series.samples.len()).min().unwrap_or(0);
+    Ok((0..n).map(|round| series.iter().map(|s| s.samples[round].value).collect()).collect())
+}
+
+/// All samples of a plan's run steps.
+pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
+    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+    let metrics: HashMap<_, _> = store.metrics()?.into_iter().map(|metric| (metric.id, metric)).collect();
+    let mut samples = Samples::new();
+    for stored in store.samples(&keys)? {
+        let (Ok(run), Some(metric)) = (keys.binary_search(&stored.key), metrics.get(&stored.metric)) else {
+            continue;
+        };
+        let series = samples.entry((run as u32, metric.name.clone())).or_insert_with(|| Series {
+            unit: metric.unit.clone(),
+            better: Some(metric.better),
+            samples: Vec::new(),
+        });
+        series.samples.push(stored.sample);
+    }
+    Ok(samples)
+}
+
+/// Why a run step failed the last time, by number.
+pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, StoreError> {
+    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+    let failures = store.failures(&keys)?;
+    let by_run = failures.into_iter().filter_map(|failure| {
+        Some((keys.binary_search(&failure.key).ok()?, failure.reason))
+    });
+    Ok(by_run.collect())
+}
+
+/// How long steps took, or may take.
+pub struct Past {
+    durations: HashMap<Key, Duration>,
+    typical: [Duration; 3],
+}
+
+impl Past {
+    pub fn of(plan: &Plan, store: Option<&Store>) -> Result<Past, StoreError> {
+        let guess = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default() + RUN_OVERHEAD;
+        let mut past = Past {
+            durations: HashMap::new(),
+            typical: [BUILD_GUESS, SETUP_GUESS, guess],
+        };
+        let Some(store) = store else { return Ok(past) };
+        let setups = plan.setups.iter().chain([&plan.builds]).flat_map(|shared| &shared.steps);
+        let mut keys: Vec<Key> = setups.chain(&plan.runs.steps).map(|step| step.key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        for (key, duration) in keys.iter().zip(store.durations(&keys)?) {
+            past.durations.extend(duration.map(|duration| (*key, duration)));
+        }
+        // A declared duration of this preset says more than what other presets took.
+        let mut words = plan.matrix.run.command.words.iter();
+        let declared = words.any(|word| word.mentions.iter().any(|name| name == "seconds"));
+        for (kind, typical) in Kind::ALL.into_iter().zip(&mut past.typical) {
+            if kind == Kind::Run && declared {
+                continue;
+            }
+            if let Some(known) = store.typical_duration(&plan.matrix.name, kind)? {
+                *typical = known;
+            }
+        }
+        Ok(past)
+    }
+
+    /// Calls `with` with look-ups for the planner.
+    pub fn with<T>(&self, with: impl FnOnce(&Durations) -> T) -> T {
+        let of = |typical: Duration| move |key: Key| self.durations.get(&key).copied().unwrap_or(typical);
+        let [build, setup, run] = self.typical;
+        with(&Durations {
+            build: &of(build),
+            setup: &of(setup),
+            run: &of(run),
+        })
+    }
+}
+
+/// A plan could not be looked up.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Template(String),
+}
