@@ -68,7 +68,7 @@ impl Columns {
         let mut candidate: Option<Header> = None;
         let mut columns: BTreeMap<String, Column> = BTreeMap::new();
         let mut rows_of: BTreeMap<String, usize> = BTreeMap::new();
-        let mut rows = 0;
+        let mut rows = 0u32;
         let mut unfit = 0;
         for line in text.lines().map(without_clock) {
             // sysstat's closing summary repeats what the rows say.

@@ -136,8 +136,12 @@ impl Scan<'_> {
             Some(Ok(value)) => {
                 let end = start + stream.byte_offset();
                 // `[12] done` is a line of a log.
-                let behind = self.text[end..].lines().next().unwrap_or_default();
-                if value.is_object() || behind.trim().is_empty() {
+                let ends_line = || {
+                    self.text[end..]
+                        .trim_start_matches(' ')
+                        .starts_with(['\n', '\r'])
+                };
+                if value.is_object() || end == self.text.len() || ends_line() {
                     self.last = Some(value);
                 }
                 return end;

@@ -70,7 +70,8 @@ impl Pattern {
         let text = strip_escapes(text);
         let mut readings: BTreeMap<String, Reading> = BTreeMap::new();
         let mut repeated: BTreeMap<String, usize> = BTreeMap::new();
-        let mut skipped: Vec<String> = Vec::new();
+        let mut skipped = 0;
+        let mut first_skipped = None;
         let mut has_matched = false;
         for captures in self.regex.captures_iter(&text) {
             has_matched = true;
@@ -79,7 +80,10 @@ impl Pattern {
                     Ok(value) => value,
                     Err(NotNumber::Comma) => return Err(NotNumber::refusal(value)),
                     Err(NotNumber::Other) => {
-                        skipped.push(format!("{} = {}", shorten(name), shorten(value)));
+                        skipped += 1;
+                        first_skipped.get_or_insert_with(|| {
+                            format!("{} = {}", shorten(name), shorten(value))
+                        });
                         continue;
                     }
                 };
@@ -98,10 +102,10 @@ impl Pattern {
                 }
             }
         }
-        if let Some(first) = skipped.first() {
+        if let Some(first) = first_skipped {
             found.warn(format!(
                 "{} left out, no number: `{first}`",
-                crate::words::units::count(skipped.len(), "match")
+                crate::words::units::count(skipped, "match")
             ));
         }
         for (name, count) in repeated {
