@@ -84,8 +84,7 @@ impl Repository {
                 .map_err(|e| GitError::io(&state.pending, &e))?;
             call("read-tree")
                 .args(["--reset", "-u", target.as_str()])
-                .run()
-                .map_err(|error| checkout_error(error, &dir))?;
+                .run()?;
         }
         if clean {
             call("clean").args(["-ffdxq"]).run()?;
@@ -121,17 +120,6 @@ fn remove_if_there(path: &Path) -> Result<(), GitError> {
             Err(GitError::io(path, &error))
         }
         _ => Ok(()),
-    }
-}
-
-/// A full disk shows in git's words.
-fn checkout_error(error: GitError, dir: &Path) -> GitError {
-    match error {
-        GitError::Failed { words, .. } => GitError::Io {
-            path: dir.display().to_string(),
-            words,
-        },
-        other => other,
     }
 }
 

@@ -420,14 +420,15 @@ impl Facts {
 fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, GitError> {
     if !git_dir.is_dir() {
         let _lock = Lock::take(&git_dir.with_added_extension("lock"), timeout)?;
-        let partial = git_dir.with_added_extension("partial");
-        // Harmless on what a killed run left, and on what another run has just made.
-        Call::local(None, "init")
-            .args(["--quiet", "--bare", "--template="])
-            .arg(format!("--object-format={}", facts.object_format))
-            .arg(&partial)
-            .run()?;
+        // Another run may have made it while we waited.
         if !git_dir.is_dir() {
+            let partial = git_dir.with_added_extension("partial");
+            // Harmless on what a killed run left.
+            Call::local(None, "init")
+                .args(["--quiet", "--bare", "--template="])
+                .arg(format!("--object-format={}", facts.object_format))
+                .arg(&partial)
+                .run()?;
             std::fs::rename(&partial, &git_dir).map_err(|e| GitError::io(&git_dir, &e))?;
         }
     }

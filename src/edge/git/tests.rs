@@ -1,3 +1,6 @@
+//! Owns the tests of the git edge, against real repositories that it makes, and their helper.
+//! Does not know any other layer.
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -6,15 +9,15 @@ use std::time::SystemTime;
 use super::program::tests::STARTED;
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A real repository in a folder of its own, with fixed dates and names.
-struct TestRepo {
-    dir: tempfile::TempDir,
+pub(super) struct TestRepo {
+    pub dir: tempfile::TempDir,
 }
 
 impl TestRepo {
-    fn new() -> TestRepo {
+    pub fn new() -> TestRepo {
         let repo = TestRepo {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -24,7 +27,7 @@ impl TestRepo {
     }
 
     /// Three commits: c0 makes everything, c1 touches docs, c2 touches block; tag v9.0.1 on c0.
-    fn with_history() -> TestRepo {
+    pub fn with_history() -> TestRepo {
         let repo = TestRepo::new();
         repo.write("block/nbd.c", "one\ntwo\nthree\n");
         repo.write("block/export/fuse.c", "fuse\n");
@@ -39,40 +42,40 @@ impl TestRepo {
         repo
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join("repo")
     }
 
-    fn mirrors(&self) -> PathBuf {
+    pub fn mirrors(&self) -> PathBuf {
         self.dir.path().join("mirrors")
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("file://{}", self.path().display())
     }
 
-    fn git(&self, args: &[&str]) -> String {
+    pub fn git(&self, args: &[&str]) -> String {
         git_in(&self.path(), args)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    fn commit(&self, subject: &str) -> String {
+    pub fn commit(&self, subject: &str) -> String {
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
         self.git(&["rev-parse", "HEAD"])
     }
 
-    fn open(&self) -> Repository {
+    pub fn open(&self) -> Repository {
         Repository::open(self.path().to_str().unwrap(), &self.mirrors(), TIMEOUT).unwrap()
     }
 
     /// The last commit as an mbox beside the repository; then it is dropped.
-    fn take_patch(&self) -> PathBuf {
+    pub fn take_patch(&self) -> PathBuf {
         let mbox = self.git(&["format-patch", "-1", "--stdout"]);
         self.git(&["reset", "-q", "--hard", "HEAD~1"]);
         let path = self.dir.path().join("series.mbox");
@@ -104,7 +107,7 @@ fn git_in(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn patterns(texts: &[&str]) -> Vec<Pattern> {
+pub(super) fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|t| Pattern::parse(t).unwrap()).collect()
 }
 
@@ -264,6 +267,56 @@ fn a_digest_changes_with_its_paths_and_nothing_else() {
         "no patterns: the whole tree"
     );
     assert_eq!(digest(0, &[]), digest(0, &["**"]).clone());
+}
+
+/// The digest says the same as a plain listing: equal exactly when the matching entries are.
+#[test]
+fn digests_agree_with_listings() {
+    let repo = TestRepo::new();
+    let files = ["a.c", "b/a.c", "b/c/a.c", "b/c/d.h", "e/a.c", "meson.build"];
+    let texts = ["x", "y"];
+    let mut commits = Vec::new();
+    for i in 0..12 {
+        let file = files[i * 5 % files.len()];
+        match repo.path().join(file).exists() && i % 3 == 0 {
+            true => std::fs::remove_file(repo.path().join(file)).unwrap(),
+            false => repo.write(file, texts[i / 2 % 2]),
+        }
+        commits.push(Oid::parse(&repo.commit("change")).unwrap());
+    }
+    let mut opened = repo.open();
+    for texts in [
+        ["**/a.c", "x"],
+        ["b/**", "*.c"],
+        ["b/*", "e"],
+        ["*/c/*", "**/d.h"],
+    ] {
+        let paths = patterns(&texts);
+        let seen: Vec<(Key, Vec<String>)> = commits
+            .iter()
+            .map(|id| {
+                let key = opened.tree_digest(id, &paths).unwrap().key;
+                let listing = repo.git(&["ls-tree", "-r", id.as_str()]);
+                let is_meant = |line: &&str| {
+                    let path = line.split_once('\t').unwrap().1;
+                    paths.iter().any(|pattern| pattern.matches(path))
+                };
+                (
+                    key,
+                    listing
+                        .lines()
+                        .filter(is_meant)
+                        .map(str::to_owned)
+                        .collect(),
+                )
+            })
+            .collect();
+        for (key, listing) in &seen {
+            for (other_key, other_listing) in &seen {
+                assert_eq!(key == other_key, listing == other_listing, "{texts:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -463,115 +516,6 @@ fn a_repository_in_place_is_never_written_to() {
 }
 
 #[test]
-fn patches_become_a_commit_like_any_other() {
-    let repo = TestRepo::with_history();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    repo.commit("block/nbd: more numbers");
-    let mbox = repo.take_patch();
-    let mut opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    let patched = opened.apply(&head, &mbox).unwrap();
-    assert_eq!(patched.subject, "block/nbd: more numbers");
-    assert_eq!(patched.author, "A");
-    assert_eq!(patched.parents, [head.id.clone()]);
-    assert_eq!(
-        opened.apply(&head, &mbox).unwrap(),
-        patched,
-        "the same id again"
-    );
-    assert_eq!(opened.resolve(patched.id.as_str()).unwrap(), patched);
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c"]
-    );
-    let paths = patterns(&["block/**"]);
-    assert_ne!(
-        opened.tree_digest(&head.id, &paths).unwrap().key,
-        opened.tree_digest(&patched.id, &paths).unwrap().key
-    );
-    let src = repo.dir.path().join("src");
-    opened.checkout(&patched.id, &src, false).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(src.join("block/nbd.c")).unwrap(),
-        "one\n2\n3\n"
-    );
-
-    // Another store of ours, on another day, gives the same id.
-    let elsewhere = repo.dir.path().join("elsewhere");
-    let other = Repository::open(&repo.url(), &elsewhere, TIMEOUT).unwrap();
-    assert_eq!(other.apply(&head, &mbox).unwrap(), patched);
-}
-
-#[test]
-fn a_plain_diff_is_a_patch_and_a_cover_letter_is_none() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    let diff = repo.dir.path().join("fix.diff");
-    std::fs::write(&diff, repo.git(&["diff"]) + "\n").unwrap();
-    let patched = opened.apply(&head, &diff).unwrap();
-    assert_eq!(patched.author_time_s, head.author_time_s);
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c"]
-    );
-
-    repo.commit("first");
-    repo.write("new.c", "new\n");
-    repo.commit("second");
-    let series = repo.git(&["format-patch", "--cover-letter", "-2", "--stdout"]);
-    let mbox = repo.dir.path().join("series.mbox");
-    std::fs::write(&mbox, series + "\n").unwrap();
-    let patched = opened.apply(&head, &mbox).unwrap();
-    assert_eq!(patched.subject, "second");
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c", "new.c"]
-    );
-}
-
-#[test]
-fn a_patch_that_does_not_apply_is_named() {
-    let repo = TestRepo::with_history();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    repo.commit("block/nbd: more numbers");
-    let mbox = repo.take_patch();
-    let opened = repo.open();
-    let old = opened.resolve("v9.0.1").unwrap();
-    let error = opened.apply(&old, &mbox).unwrap_err().to_string();
-    let expected = format!(
-        "patch 1 of {}, \"block/nbd: more numbers\", does not apply to {}: block/nbd.c at the hunk \
-         for line 1: patch failed: block/nbd.c:1; block/nbd.c: patch does not apply; rebase the \
-         series, or name the commit that it was made for",
-        mbox.display(),
-        old.id.short()
-    );
-    assert_eq!(error, expected);
-}
-
-#[test]
-fn what_is_not_an_mbox() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    let path = repo.dir.path().join("x.mbox");
-    let check = |part: &str| {
-        let error = opened.apply(&head, &path).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read the patches in"), "{error}");
-        assert!(error.contains(part), "{error}");
-    };
-    check("No such file");
-    std::fs::write(&path, "").unwrap();
-    check("empty mbox");
-    std::fs::write(&path, "just words\n").unwrap();
-    check("holds no patch");
-    let file = std::fs::File::create(&path).unwrap();
-    file.set_len(MBOX_BYTES_MAX + 1).unwrap();
-    check("longer than");
-}
-
-#[test]
 fn a_shallow_clone_says_so() {
     let repo = TestRepo::with_history();
     let full = repo.git(&["rev-parse", "v9.0.1"]);
@@ -664,6 +608,65 @@ fn repositories_that_are_none() {
         &inner,
         &format!("`{}` is not a git repository", inner.display()),
     );
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://{}/x", server.local_addr().unwrap());
+    let open = |timeout| Repository::open(&url, dir.path(), timeout).err().unwrap();
+    let error = open(Duration::from_millis(300));
+    assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
+    drop(server);
+    let error = open(TIMEOUT).to_string();
+    assert!(
+        error.starts_with(&format!("cannot reach the repository `{url}`: ")),
+        "{error}"
+    );
+    let left = std::fs::read_dir(dir.path()).unwrap();
+    let left: Vec<_> = left.map(|e| e.unwrap().path()).collect();
+    assert!(
+        left.iter().all(|path| path.extension().unwrap() != "git"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_repository_s_own_configuration_runs_nothing() {
+    let repo = TestRepo::with_history();
+    repo.write(".gitattributes", "*.c filter=evil diff=evil\n");
+    repo.commit("attributes");
+    let sign = repo.dir.path().join("ran");
+    let evil = format!("touch {}", sign.display());
+    for name in [
+        "core.fsmonitor",
+        "core.pager",
+        "core.sshCommand",
+        "diff.external",
+    ]
+    .iter()
+    .chain(&[
+        "diff.evil.textconv",
+        "filter.evil.smudge",
+        "filter.evil.clean",
+    ]) {
+        repo.git(&["config", name, &evil]);
+    }
+    repo.git(&["config", "log.showSignature", "true"]);
+    let _ = std::fs::remove_file(&sign);
+    let mut opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    opened.range("v9.0.1..main").unwrap();
+    opened
+        .tree_digest(&head.id, &patterns(&["block/*"]))
+        .unwrap();
+    opened.changed_paths(&head.parents[0], &head.id).unwrap();
+    let src = repo.dir.path().join("src");
+    opened.checkout(&head.id, &src, true).unwrap();
+    assert!(!sign.exists());
+    let text = std::fs::read_to_string(src.join("block/nbd.c")).unwrap();
+    assert_eq!(text, "one\n2\nthree\n");
 }
 
 #[test]
