@@ -112,10 +112,10 @@ pub(super) fn patterns(texts: &[&str]) -> Vec<Pattern> {
 }
 
 /// Modification time in ns, size, inode, content.
-type Listing = BTreeMap<PathBuf, (i128, u64, u64, Vec<u8>)>;
+pub(super) type Listing = BTreeMap<PathBuf, (i128, u64, u64, Vec<u8>)>;
 
 /// Every file and folder below `dir`.
-fn listing(dir: &Path) -> Listing {
+pub(super) fn listing(dir: &Path) -> Listing {
     let mut all = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
     while let Some(path) = open.pop() {
@@ -133,7 +133,7 @@ fn listing(dir: &Path) -> Listing {
     all
 }
 
-fn assert_unchanged(before: &Listing, after: &Listing) {
+pub(super) fn assert_unchanged(before: &Listing, after: &Listing) {
     let names = |a: &Listing, b: &Listing| -> Vec<PathBuf> {
         let differs = a.iter().filter(|(path, facts)| b.get(*path) != Some(facts));
         differs.map(|(path, _)| path.clone()).collect()
@@ -143,12 +143,8 @@ fn assert_unchanged(before: &Listing, after: &Listing) {
     assert_eq!(names(after, before), nothing, "changed or new");
 }
 
-fn mtime(path: &Path) -> SystemTime {
-    path.metadata().unwrap().modified().unwrap()
-}
-
 /// Makes a file look old, so that a rewrite shows whatever the clock's resolution.
-fn age(path: &Path) -> SystemTime {
+pub(super) fn age(path: &Path) -> SystemTime {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(old).unwrap();
@@ -379,95 +375,6 @@ fn changed_paths_of_merges_renames_and_nothing() {
 }
 
 #[test]
-fn a_checkout_touches_only_what_differs_and_keeps_outputs() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let id = |revision: &str| opened.resolve(revision).unwrap().id;
-    let src = repo.dir.path().join("src");
-    let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
-    assert_eq!(
-        opened
-            .checkout(&id("v9.0.1"), &src, false)
-            .unwrap()
-            .warning(),
-        None
-    );
-    assert_eq!(read("block/nbd.c"), "one\ntwo\nthree\n");
-    assert!(!src.join(".git").exists());
-
-    std::fs::write(src.join("block/nbd.o"), "object").unwrap();
-    let kept = ["meson.build", "block/export/fuse.c"].map(|path| (path, age(&src.join(path))));
-    let changed = age(&src.join("block/nbd.c"));
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
-    assert_ne!(mtime(&src.join("block/nbd.c")), changed);
-    for (path, time) in kept {
-        assert_eq!(
-            mtime(&src.join(path)),
-            time,
-            "{path} was only touched and is not rewritten"
-        );
-    }
-    assert_eq!(read("block/nbd.o"), "object");
-
-    // An edited and a removed file are put back.
-    std::fs::write(src.join("meson.build"), "edited").unwrap();
-    std::fs::remove_file(src.join("docs/readme.txt")).unwrap();
-    opened.checkout(&id("main"), &src, true).unwrap();
-    assert_eq!(read("meson.build"), "project()\n");
-    assert_eq!(read("docs/readme.txt"), "read me again\n");
-    assert!(!src.join("block/nbd.o").exists(), "clean removes outputs");
-
-    // The whole folder went away.
-    std::fs::remove_dir_all(&src).unwrap();
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
-}
-
-#[test]
-fn an_interrupted_checkout_leaves_no_foreign_file() {
-    let repo = TestRepo::with_history();
-    repo.write("block/new.c", "new\n");
-    repo.commit("new file");
-    let opened = repo.open();
-    let id = |revision: &str| opened.resolve(revision).unwrap().id;
-    let src = repo.dir.path().join("src");
-    opened.checkout(&id("main~1"), &src, false).unwrap();
-    // Killed on the way to main: the file is written, the index is not.
-    let state = std::fs::read_dir(opened.own.git_dir.join("checkouts"))
-        .unwrap()
-        .next();
-    let state = state.unwrap().unwrap().path();
-    std::fs::write(state.join("pending"), id("main").as_str()).unwrap();
-    std::fs::write(state.join("index.lock"), "").unwrap();
-    std::fs::write(src.join("block/new.c"), "ne").unwrap();
-    opened.checkout(&id("main~1"), &src, false).unwrap();
-    assert!(!src.join("block/new.c").exists());
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(src.join("block/new.c")).unwrap(),
-        "new\n"
-    );
-}
-
-#[test]
-fn a_checkout_refuses_what_is_not_its_own() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let id = opened.resolve("main").unwrap().id;
-    let before = listing(&repo.path());
-    let error = opened
-        .checkout(&id, &repo.path(), false)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("a work tree of its own"), "{error}");
-    let error = opened.checkout(&id, &repo.path().join("docs"), true);
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("not checked out by us"), "{error}");
-    assert_unchanged(&before, &listing(&repo.path()));
-}
-
-#[test]
 fn a_submodule_is_a_warning() {
     let repo = TestRepo::with_history();
     let head = repo.git(&["rev-parse", "HEAD"]);
@@ -538,6 +445,9 @@ fn a_shallow_clone_says_so() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("`git fetch --unshallow`"), "{error}");
+    let missing = Oid::parse(&full).unwrap();
+    let error = opened.changed_paths(&missing, &head.id).unwrap_err();
+    assert!(matches!(error, GitError::Shallow { .. }), "{error}");
     // The commit is there, but the line to it is cut.
     git_in(
         Path::new(shallow),
