@@ -55,7 +55,7 @@ impl Repository {
             .git_dir
             .join("checkouts")
             .join(folder_key.to_string());
-        refuse_foreign(&dir, &state_dir)?;
+        let is_empty = is_empty_or_ours(&dir, &state_dir)?;
         std::fs::create_dir_all(&state_dir).map_err(|e| GitError::io(&state_dir, &e))?;
         let _lock = Lock::take(&state_dir.join("lock"), self.timeout)?;
         let state = State {
@@ -64,6 +64,11 @@ impl Repository {
         };
         // We hold the lock: this one was left by a git that was killed.
         remove_if_there(&state_dir.join("index.lock"))?;
+        if is_empty {
+            // Removing a folder is how to start afresh, whatever became of its state.
+            remove_if_there(&state.index)?;
+            remove_if_there(&state.pending)?;
+        }
 
         let call = |name| {
             self.own
@@ -84,8 +89,7 @@ impl Repository {
                 .map_err(|e| GitError::io(&state.pending, &e))?;
             call("read-tree")
                 .args(["--reset", "-u", target.as_str()])
-                .run()
-                .map_err(|error| checkout_error(error, &dir))?;
+                .run()?;
         }
         if clean {
             call("clean").args(["-ffdxq"]).run()?;
@@ -98,7 +102,8 @@ impl Repository {
     }
 }
 
-fn refuse_foreign(dir: &Path, state_dir: &Path) -> Result<(), GitError> {
+/// Whether the folder is empty; an error where it holds files that are not of our making.
+fn is_empty_or_ours(dir: &Path, state_dir: &Path) -> Result<bool, GitError> {
     let refuse = |why: &str| {
         Err(GitError::Checkout {
             dir: dir.display().to_string(),
@@ -109,10 +114,11 @@ fn refuse_foreign(dir: &Path, state_dir: &Path) -> Result<(), GitError> {
         return refuse("it is a work tree of its own; name another folder");
     }
     let mut entries = std::fs::read_dir(dir).map_err(|e| GitError::io(dir, &e))?;
-    if entries.next().is_some() && !state_dir.is_dir() {
+    let is_empty = entries.next().is_none();
+    if !is_empty && !state_dir.is_dir() {
         return refuse("it holds files that were not checked out by us; empty it, or name another");
     }
-    Ok(())
+    Ok(is_empty)
 }
 
 fn remove_if_there(path: &Path) -> Result<(), GitError> {
@@ -121,17 +127,6 @@ fn remove_if_there(path: &Path) -> Result<(), GitError> {
             Err(GitError::io(path, &error))
         }
         _ => Ok(()),
-    }
-}
-
-/// A full disk shows in git's words.
-fn checkout_error(error: GitError, dir: &Path) -> GitError {
-    match error {
-        GitError::Failed { words, .. } => GitError::Io {
-            path: dir.display().to_string(),
-            words,
-        },
-        other => other,
     }
 }
 
@@ -145,4 +140,105 @@ fn submodules(listing: &[u8]) -> Vec<String> {
             text.split_once('\t').map(|(_, path)| path.to_owned())
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::super::tests::{TestRepo, age, assert_unchanged, listing};
+    use super::*;
+
+    fn mtime(path: &Path) -> SystemTime {
+        path.metadata().unwrap().modified().unwrap()
+    }
+
+    #[test]
+    fn a_checkout_touches_only_what_differs_and_keeps_outputs() {
+        let repo = TestRepo::with_history();
+        let opened = repo.open();
+        let id = |revision: &str| opened.resolve(revision).unwrap().id;
+        let src = repo.dir.path().join("src");
+        let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
+        assert_eq!(
+            opened
+                .checkout(&id("v9.0.1"), &src, false)
+                .unwrap()
+                .warning(),
+            None
+        );
+        assert_eq!(read("block/nbd.c"), "one\ntwo\nthree\n");
+        assert!(!src.join(".git").exists());
+
+        std::fs::write(src.join("block/nbd.o"), "object").unwrap();
+        let kept = ["meson.build", "block/export/fuse.c"].map(|path| (path, age(&src.join(path))));
+        let changed = age(&src.join("block/nbd.c"));
+        opened.checkout(&id("main"), &src, false).unwrap();
+        assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
+        assert_ne!(mtime(&src.join("block/nbd.c")), changed);
+        for (path, time) in kept {
+            assert_eq!(
+                mtime(&src.join(path)),
+                time,
+                "{path} was only touched and is not rewritten"
+            );
+        }
+        assert_eq!(read("block/nbd.o"), "object");
+
+        // An edited and a removed file are put back.
+        std::fs::write(src.join("meson.build"), "edited").unwrap();
+        std::fs::remove_file(src.join("docs/readme.txt")).unwrap();
+        opened.checkout(&id("main"), &src, true).unwrap();
+        assert_eq!(read("meson.build"), "project()\n");
+        assert_eq!(read("docs/readme.txt"), "read me again\n");
+        assert!(!src.join("block/nbd.o").exists(), "clean removes outputs");
+
+        // The whole folder went away.
+        std::fs::remove_dir_all(&src).unwrap();
+        opened.checkout(&id("main"), &src, false).unwrap();
+        assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
+    }
+
+    #[test]
+    fn an_interrupted_checkout_leaves_no_foreign_file() {
+        let repo = TestRepo::with_history();
+        repo.write("block/new.c", "new\n");
+        repo.commit("new file");
+        let opened = repo.open();
+        let id = |revision: &str| opened.resolve(revision).unwrap().id;
+        let src = repo.dir.path().join("src");
+        opened.checkout(&id("main~1"), &src, false).unwrap();
+        // Killed on the way to main: the file is written, the index is not.
+        let state = std::fs::read_dir(opened.own.git_dir.join("checkouts"))
+            .unwrap()
+            .next();
+        let state = state.unwrap().unwrap().path();
+        std::fs::write(state.join("pending"), id("main").as_str()).unwrap();
+        std::fs::write(state.join("index.lock"), "").unwrap();
+        std::fs::write(src.join("block/new.c"), "ne").unwrap();
+        opened.checkout(&id("main~1"), &src, false).unwrap();
+        assert!(!src.join("block/new.c").exists());
+        opened.checkout(&id("main"), &src, false).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(src.join("block/new.c")).unwrap(),
+            "new\n"
+        );
+    }
+
+    #[test]
+    fn a_checkout_refuses_what_is_not_its_own() {
+        let repo = TestRepo::with_history();
+        let opened = repo.open();
+        let id = opened.resolve("main").unwrap().id;
+        let before = listing(&repo.path());
+        let error = opened
+            .checkout(&id, &repo.path(), false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("a work tree of its own"), "{error}");
+        let error = opened.checkout(&id, &repo.path().join("docs"), true);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("not checked out by us"), "{error}");
+        assert_unchanged(&before, &listing(&repo.path()));
+    }
 }

@@ -36,12 +36,12 @@ pub enum GitError {
     Shallow { repo: String, wanted: String },
     #[error("no commits in `{range}`: {why}")]
     EmptyRange { range: String, why: String },
-    #[error("more than {max} {what}; {remedy}", remedy = "take less at a time")]
+    #[error("more than {max} {what}; take less at a time")]
     TooMuch { what: String, max: u64 },
     #[error("cannot read the patches in {path}: {why}")]
     BadPatches { path: String, why: String },
     #[error(
-        "patch {number} of {path}, \"{subject}\", does not apply to {base}: {place}{words}; rebase the series, or name the commit that it was made for"
+        "patch {number} of {path}, \"{subject}\", does not apply to {base}: {words}; rebase the series, or name the commit that it was made for"
     )]
     PatchFails {
         /// Counted from 1.
@@ -50,8 +50,7 @@ pub enum GitError {
         subject: String,
         /// The commit below the whole series, short.
         base: String,
-        /// `FILE at the hunk for line N: `, or empty where git did not say.
-        place: String,
+        /// Where, then git's own words.
         words: String,
     },
     #[error("will not check out into {dir}: {why}")]
@@ -59,7 +58,7 @@ pub enum GitError {
     #[error("{path}: {words}; free some space, or check its permissions")]
     Io { path: String, words: String },
     #[error(
-        "`git {command}` failed: {words}; `git fsck` in the repository tells whether it is whole"
+        "`git {command}` failed: {words}; `git fsck` in the repository tells whether it is whole (a partial clone never is)"
     )]
     Failed { command: String, words: String },
 }

@@ -313,7 +313,8 @@ impl Repository {
                 "--no-renames",
             ])
             .stdin(lines.collect::<String>().into_bytes())
-            .run()?;
+            .run()
+            .map_err(|error| self.cut_short(error, pairs))?;
         let mut all: Vec<Vec<String>> = Vec::with_capacity(pairs.len());
         for field in output.split(|b| *b == 0).filter(|field| !field.is_empty()) {
             let text = String::from_utf8_lossy(field);
@@ -330,6 +331,21 @@ impl Repository {
             command: "diff-tree".to_owned(),
             words: format!("{} of {} commits were compared", all.len(), pairs.len()),
         })
+    }
+
+    /// The error of a comparison, told as what it is where a shallow clone lacks a parent.
+    fn cut_short(&self, error: GitError, pairs: &[(Oid, Oid)]) -> GitError {
+        let GitError::Failed { words, .. } = &error else {
+            return error;
+        };
+        let missing = pairs.iter().find(|(from, _)| words.contains(from.as_str()));
+        match missing {
+            Some((from, _)) if self.is_shallow => GitError::Shallow {
+                repo: self.name.clone(),
+                wanted: from.short().to_owned(),
+            },
+            _ => error,
+        }
     }
 
     /// Whether a commit was made by us and is not in the source.
@@ -420,14 +436,15 @@ impl Facts {
 fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, GitError> {
     if !git_dir.is_dir() {
         let _lock = Lock::take(&git_dir.with_added_extension("lock"), timeout)?;
-        let partial = git_dir.with_added_extension("partial");
-        // Harmless on what a killed run left, and on what another run has just made.
-        Call::local(None, "init")
-            .args(["--quiet", "--bare", "--template="])
-            .arg(format!("--object-format={}", facts.object_format))
-            .arg(&partial)
-            .run()?;
+        // Another run may have made it while we waited.
         if !git_dir.is_dir() {
+            let partial = git_dir.with_added_extension("partial");
+            // Harmless on what a killed run left.
+            Call::local(None, "init")
+                .args(["--quiet", "--bare", "--template="])
+                .arg(format!("--object-format={}", facts.object_format))
+                .arg(&partial)
+                .run()?;
             std::fs::rename(&partial, &git_dir).map_err(|e| GitError::io(&git_dir, &e))?;
         }
     }

@@ -76,16 +76,20 @@ impl Repository {
                     path,
                     subject: mail.subject.clone(),
                     base: base.id.short().to_owned(),
-                    place: failed_place(&words),
-                    words,
+                    words: failed_place(&words) + &words,
                 });
             }
             let tree = read_id(call("write-tree").arg("--missing-ok"))?;
-            tip = read_id(commit_tree(call("commit-tree"), base, mail).args([
+            let commit = commit_tree(call("commit-tree"), base, mail).args([
                 "-p",
                 tip.as_str(),
                 tree.as_str(),
-            ]))?;
+            ]);
+            tip = read_id(commit).map_err(|error| match error {
+                // A date or a name in the mail that git does not take.
+                GitError::Failed { words, .. } => bad(format!("\"{}\": {words}", mail.subject)),
+                other => other,
+            })?;
         }
         self.own
             .writing("update-ref")
@@ -265,4 +269,162 @@ fn read_id(call: Call) -> Result<Oid, GitError> {
 
 fn read_file(path: &Path) -> Result<Vec<u8>, GitError> {
     std::fs::read(path).map_err(|e| GitError::io(path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TIMEOUT, TestRepo, patterns};
+    use super::*;
+
+    #[test]
+    fn patches_become_a_commit_like_any_other() {
+        let repo = TestRepo::with_history();
+        repo.write("block/nbd.c", "one\n2\n3\n");
+        repo.commit("block/nbd: more numbers");
+        let mbox = repo.take_patch();
+        let mut opened = repo.open();
+        let head = opened.resolve("main").unwrap();
+        let patched = opened.apply(&head, &mbox).unwrap();
+        assert_eq!(patched.subject, "block/nbd: more numbers");
+        assert_eq!(patched.author, "A");
+        assert_eq!(patched.parents, std::slice::from_ref(&head.id));
+        assert_eq!(
+            opened.apply(&head, &mbox).unwrap(),
+            patched,
+            "the same id again"
+        );
+        assert_eq!(opened.resolve(patched.id.as_str()).unwrap(), patched);
+        assert_eq!(
+            opened.changed_paths(&head.id, &patched.id).unwrap(),
+            ["block/nbd.c"]
+        );
+        let paths = patterns(&["block/**"]);
+        assert_ne!(
+            opened.tree_digest(&head.id, &paths).unwrap().key,
+            opened.tree_digest(&patched.id, &paths).unwrap().key
+        );
+        let src = repo.dir.path().join("src");
+        opened.checkout(&patched.id, &src, false).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(src.join("block/nbd.c")).unwrap(),
+            "one\n2\n3\n"
+        );
+
+        // Another store of ours, on another day, gives the same id.
+        let elsewhere = repo.dir.path().join("elsewhere");
+        let other = Repository::open(&repo.url(), &elsewhere, TIMEOUT).unwrap();
+        assert_eq!(other.apply(&head, &mbox).unwrap(), patched);
+    }
+
+    #[test]
+    fn a_plain_diff_is_a_patch_and_a_cover_letter_is_none() {
+        let repo = TestRepo::with_history();
+        let opened = repo.open();
+        let head = opened.resolve("main").unwrap();
+        repo.write("block/nbd.c", "one\n2\n3\n");
+        let diff = repo.dir.path().join("fix.diff");
+        std::fs::write(&diff, repo.git(&["diff"]) + "\n").unwrap();
+        let patched = opened.apply(&head, &diff).unwrap();
+        assert_eq!(patched.author_time_s, head.author_time_s);
+        assert_eq!(
+            opened.changed_paths(&head.id, &patched.id).unwrap(),
+            ["block/nbd.c"]
+        );
+
+        repo.commit("first");
+        repo.write("new.c", "new\n");
+        repo.commit("second");
+        let series = repo.git(&["format-patch", "--cover-letter", "-2", "--stdout"]);
+        let mbox = repo.dir.path().join("series.mbox");
+        std::fs::write(&mbox, series + "\n").unwrap();
+        let patched = opened.apply(&head, &mbox).unwrap();
+        assert_eq!(patched.subject, "second");
+        assert_eq!(
+            opened.changed_paths(&head.id, &patched.id).unwrap(),
+            ["block/nbd.c", "new.c"]
+        );
+    }
+
+    #[test]
+    fn a_patch_that_does_not_apply_is_named() {
+        let repo = TestRepo::with_history();
+        repo.write("block/nbd.c", "one\n2\n3\n");
+        repo.commit("block/nbd: more numbers");
+        let mbox = repo.take_patch();
+        let opened = repo.open();
+        let old = opened.resolve("v9.0.1").unwrap();
+        let error = opened.apply(&old, &mbox).unwrap_err().to_string();
+        let expected = format!(
+            "patch 1 of {}, \"block/nbd: more numbers\", does not apply to {}: block/nbd.c at the hunk \
+         for line 1: patch failed: block/nbd.c:1; block/nbd.c: patch does not apply; rebase the \
+         series, or name the commit that it was made for",
+            mbox.display(),
+            old.id.short()
+        );
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn what_is_not_an_mbox() {
+        let repo = TestRepo::with_history();
+        let opened = repo.open();
+        let head = opened.resolve("main").unwrap();
+        let path = repo.dir.path().join("x.mbox");
+        let check = |part: &str| {
+            let error = opened.apply(&head, &path).unwrap_err().to_string();
+            assert!(error.starts_with("cannot read the patches in"), "{error}");
+            assert!(error.contains(part), "{error}");
+        };
+        check("No such file");
+        std::fs::write(&path, "").unwrap();
+        check("empty mbox");
+        std::fs::write(&path, "just words\n").unwrap();
+        check("holds no patch");
+        let file = std::fs::File::create(&path).unwrap();
+        file.set_len(MBOX_BYTES_MAX + 1).unwrap();
+        check("longer than");
+    }
+
+    #[test]
+    fn patches_rename_quote_and_change_modes() {
+        let repo = TestRepo::with_history();
+        repo.write("block/žluť \"x\".c", "a\nb\nc\n");
+        repo.commit("odd name");
+        let head = repo.open().resolve("main").unwrap();
+        repo.git(&["mv", "meson.build", "docs/meson.build"]);
+        repo.git(&["update-index", "--chmod=+x", "docs/readme.txt"]);
+        repo.write("block/žluť \"x\".c", "a\nB\nc\n");
+        repo.commit("all sorts");
+        let tree = repo.git(&["rev-parse", "HEAD^{tree}"]);
+        let mbox = repo.take_patch();
+        let opened = repo.open();
+        let patched = opened.apply(&head, &mbox).unwrap();
+        let ours = opened
+            .own
+            .writing("rev-parse")
+            .arg(format!("{}^{{tree}}", patched.id));
+        assert_eq!(read_id(ours).unwrap().as_str(), tree);
+    }
+
+    #[test]
+    fn a_broken_date_is_told_with_its_mail() {
+        let repo = TestRepo::with_history();
+        repo.write("block/nbd.c", "one\n2\n3\n");
+        repo.commit("block/nbd: more numbers");
+        let mbox = repo.take_patch();
+        let text = std::fs::read_to_string(&mbox).unwrap();
+        let broken = text.replace("Date: Mon, 1 Jan 2024 00:00:00 +0000", "Date: someday");
+        assert_ne!(text, broken);
+        std::fs::write(&mbox, broken).unwrap();
+        let opened = repo.open();
+        let error = opened
+            .apply(&opened.resolve("main").unwrap(), &mbox)
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("cannot read the patches in"), "{error}");
+        assert!(
+            error.contains("\"block/nbd: more numbers\": invalid date"),
+            "{error}"
+        );
+    }
 }

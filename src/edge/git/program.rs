@@ -239,12 +239,22 @@ impl Call {
 impl Output {
     /// The error that this output stands for.
     pub fn error(&self) -> GitError {
+        let words = match self.words() {
+            words if words.is_empty() => format!("{} and no message", self.status),
+            words => words,
+        };
+        let is_of_disk = ["No space left", "quota exceeded", "Read-only file system"]
+            .iter()
+            .any(|sign| self.stderr.contains(sign));
+        if is_of_disk {
+            return GitError::Io {
+                path: format!("`git {}`", self.name),
+                words,
+            };
+        }
         GitError::Failed {
             command: self.name.clone(),
-            words: match self.words() {
-                words if words.is_empty() => format!("{} and no message", self.status),
-                words => words,
-            },
+            words,
         }
     }
 

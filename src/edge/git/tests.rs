@@ -1,3 +1,6 @@
+//! Owns the tests of the git edge, against real repositories that it makes, and their helper.
+//! Does not know any other layer.
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -6,15 +9,15 @@ use std::time::SystemTime;
 use super::program::tests::STARTED;
 use super::*;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A real repository in a folder of its own, with fixed dates and names.
-struct TestRepo {
-    dir: tempfile::TempDir,
+pub(super) struct TestRepo {
+    pub dir: tempfile::TempDir,
 }
 
 impl TestRepo {
-    fn new() -> TestRepo {
+    pub fn new() -> TestRepo {
         let repo = TestRepo {
             dir: tempfile::tempdir().unwrap(),
         };
@@ -24,7 +27,7 @@ impl TestRepo {
     }
 
     /// Three commits: c0 makes everything, c1 touches docs, c2 touches block; tag v9.0.1 on c0.
-    fn with_history() -> TestRepo {
+    pub fn with_history() -> TestRepo {
         let repo = TestRepo::new();
         repo.write("block/nbd.c", "one\ntwo\nthree\n");
         repo.write("block/export/fuse.c", "fuse\n");
@@ -39,40 +42,40 @@ impl TestRepo {
         repo
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.dir.path().join("repo")
     }
 
-    fn mirrors(&self) -> PathBuf {
+    pub fn mirrors(&self) -> PathBuf {
         self.dir.path().join("mirrors")
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("file://{}", self.path().display())
     }
 
-    fn git(&self, args: &[&str]) -> String {
+    pub fn git(&self, args: &[&str]) -> String {
         git_in(&self.path(), args)
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub fn write(&self, path: &str, text: &str) {
         let path = self.path().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
 
-    fn commit(&self, subject: &str) -> String {
+    pub fn commit(&self, subject: &str) -> String {
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "--allow-empty", "-m", subject]);
         self.git(&["rev-parse", "HEAD"])
     }
 
-    fn open(&self) -> Repository {
+    pub fn open(&self) -> Repository {
         Repository::open(self.path().to_str().unwrap(), &self.mirrors(), TIMEOUT).unwrap()
     }
 
     /// The last commit as an mbox beside the repository; then it is dropped.
-    fn take_patch(&self) -> PathBuf {
+    pub fn take_patch(&self) -> PathBuf {
         let mbox = self.git(&["format-patch", "-1", "--stdout"]);
         self.git(&["reset", "-q", "--hard", "HEAD~1"]);
         let path = self.dir.path().join("series.mbox");
@@ -104,15 +107,15 @@ fn git_in(dir: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-fn patterns(texts: &[&str]) -> Vec<Pattern> {
+pub(super) fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|t| Pattern::parse(t).unwrap()).collect()
 }
 
 /// Modification time in ns, size, inode, content.
-type Listing = BTreeMap<PathBuf, (i128, u64, u64, Vec<u8>)>;
+pub(super) type Listing = BTreeMap<PathBuf, (i128, u64, u64, Vec<u8>)>;
 
 /// Every file and folder below `dir`.
-fn listing(dir: &Path) -> Listing {
+pub(super) fn listing(dir: &Path) -> Listing {
     let mut all = BTreeMap::new();
     let mut open = vec![dir.to_owned()];
     while let Some(path) = open.pop() {
@@ -130,7 +133,7 @@ fn listing(dir: &Path) -> Listing {
     all
 }
 
-fn assert_unchanged(before: &Listing, after: &Listing) {
+pub(super) fn assert_unchanged(before: &Listing, after: &Listing) {
     let names = |a: &Listing, b: &Listing| -> Vec<PathBuf> {
         let differs = a.iter().filter(|(path, facts)| b.get(*path) != Some(facts));
         differs.map(|(path, _)| path.clone()).collect()
@@ -140,12 +143,8 @@ fn assert_unchanged(before: &Listing, after: &Listing) {
     assert_eq!(names(after, before), nothing, "changed or new");
 }
 
-fn mtime(path: &Path) -> SystemTime {
-    path.metadata().unwrap().modified().unwrap()
-}
-
 /// Makes a file look old, so that a rewrite shows whatever the clock's resolution.
-fn age(path: &Path) -> SystemTime {
+pub(super) fn age(path: &Path) -> SystemTime {
     let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let file = std::fs::File::options().write(true).open(path).unwrap();
     file.set_modified(old).unwrap();
@@ -266,6 +265,56 @@ fn a_digest_changes_with_its_paths_and_nothing_else() {
     assert_eq!(digest(0, &[]), digest(0, &["**"]).clone());
 }
 
+/// The digest says the same as a plain listing: equal exactly when the matching entries are.
+#[test]
+fn digests_agree_with_listings() {
+    let repo = TestRepo::new();
+    let files = ["a.c", "b/a.c", "b/c/a.c", "b/c/d.h", "e/a.c", "meson.build"];
+    let texts = ["x", "y"];
+    let mut commits = Vec::new();
+    for i in 0..12 {
+        let file = files[i * 5 % files.len()];
+        match repo.path().join(file).exists() && i % 3 == 0 {
+            true => std::fs::remove_file(repo.path().join(file)).unwrap(),
+            false => repo.write(file, texts[i / 2 % 2]),
+        }
+        commits.push(Oid::parse(&repo.commit("change")).unwrap());
+    }
+    let mut opened = repo.open();
+    for texts in [
+        ["**/a.c", "x"],
+        ["b/**", "*.c"],
+        ["b/*", "e"],
+        ["*/c/*", "**/d.h"],
+    ] {
+        let paths = patterns(&texts);
+        let seen: Vec<(Key, Vec<String>)> = commits
+            .iter()
+            .map(|id| {
+                let key = opened.tree_digest(id, &paths).unwrap().key;
+                let listing = repo.git(&["ls-tree", "-r", id.as_str()]);
+                let is_meant = |line: &&str| {
+                    let path = line.split_once('\t').unwrap().1;
+                    paths.iter().any(|pattern| pattern.matches(path))
+                };
+                (
+                    key,
+                    listing
+                        .lines()
+                        .filter(is_meant)
+                        .map(str::to_owned)
+                        .collect(),
+                )
+            })
+            .collect();
+        for (key, listing) in &seen {
+            for (other_key, other_listing) in &seen {
+                assert_eq!(key == other_key, listing == other_listing, "{texts:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_mode_is_part_of_a_digest() {
     let repo = TestRepo::with_history();
@@ -326,95 +375,6 @@ fn changed_paths_of_merges_renames_and_nothing() {
 }
 
 #[test]
-fn a_checkout_touches_only_what_differs_and_keeps_outputs() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let id = |revision: &str| opened.resolve(revision).unwrap().id;
-    let src = repo.dir.path().join("src");
-    let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
-    assert_eq!(
-        opened
-            .checkout(&id("v9.0.1"), &src, false)
-            .unwrap()
-            .warning(),
-        None
-    );
-    assert_eq!(read("block/nbd.c"), "one\ntwo\nthree\n");
-    assert!(!src.join(".git").exists());
-
-    std::fs::write(src.join("block/nbd.o"), "object").unwrap();
-    let kept = ["meson.build", "block/export/fuse.c"].map(|path| (path, age(&src.join(path))));
-    let changed = age(&src.join("block/nbd.c"));
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
-    assert_ne!(mtime(&src.join("block/nbd.c")), changed);
-    for (path, time) in kept {
-        assert_eq!(
-            mtime(&src.join(path)),
-            time,
-            "{path} was only touched and is not rewritten"
-        );
-    }
-    assert_eq!(read("block/nbd.o"), "object");
-
-    // An edited and a removed file are put back.
-    std::fs::write(src.join("meson.build"), "edited").unwrap();
-    std::fs::remove_file(src.join("docs/readme.txt")).unwrap();
-    opened.checkout(&id("main"), &src, true).unwrap();
-    assert_eq!(read("meson.build"), "project()\n");
-    assert_eq!(read("docs/readme.txt"), "read me again\n");
-    assert!(!src.join("block/nbd.o").exists(), "clean removes outputs");
-
-    // The whole folder went away.
-    std::fs::remove_dir_all(&src).unwrap();
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
-}
-
-#[test]
-fn an_interrupted_checkout_leaves_no_foreign_file() {
-    let repo = TestRepo::with_history();
-    repo.write("block/new.c", "new\n");
-    repo.commit("new file");
-    let opened = repo.open();
-    let id = |revision: &str| opened.resolve(revision).unwrap().id;
-    let src = repo.dir.path().join("src");
-    opened.checkout(&id("main~1"), &src, false).unwrap();
-    // Killed on the way to main: the file is written, the index is not.
-    let state = std::fs::read_dir(opened.own.git_dir.join("checkouts"))
-        .unwrap()
-        .next();
-    let state = state.unwrap().unwrap().path();
-    std::fs::write(state.join("pending"), id("main").as_str()).unwrap();
-    std::fs::write(state.join("index.lock"), "").unwrap();
-    std::fs::write(src.join("block/new.c"), "ne").unwrap();
-    opened.checkout(&id("main~1"), &src, false).unwrap();
-    assert!(!src.join("block/new.c").exists());
-    opened.checkout(&id("main"), &src, false).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(src.join("block/new.c")).unwrap(),
-        "new\n"
-    );
-}
-
-#[test]
-fn a_checkout_refuses_what_is_not_its_own() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let id = opened.resolve("main").unwrap().id;
-    let before = listing(&repo.path());
-    let error = opened
-        .checkout(&id, &repo.path(), false)
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("a work tree of its own"), "{error}");
-    let error = opened.checkout(&id, &repo.path().join("docs"), true);
-    let error = error.unwrap_err().to_string();
-    assert!(error.contains("not checked out by us"), "{error}");
-    assert_unchanged(&before, &listing(&repo.path()));
-}
-
-#[test]
 fn a_submodule_is_a_warning() {
     let repo = TestRepo::with_history();
     let head = repo.git(&["rev-parse", "HEAD"]);
@@ -463,115 +423,6 @@ fn a_repository_in_place_is_never_written_to() {
 }
 
 #[test]
-fn patches_become_a_commit_like_any_other() {
-    let repo = TestRepo::with_history();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    repo.commit("block/nbd: more numbers");
-    let mbox = repo.take_patch();
-    let mut opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    let patched = opened.apply(&head, &mbox).unwrap();
-    assert_eq!(patched.subject, "block/nbd: more numbers");
-    assert_eq!(patched.author, "A");
-    assert_eq!(patched.parents, [head.id.clone()]);
-    assert_eq!(
-        opened.apply(&head, &mbox).unwrap(),
-        patched,
-        "the same id again"
-    );
-    assert_eq!(opened.resolve(patched.id.as_str()).unwrap(), patched);
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c"]
-    );
-    let paths = patterns(&["block/**"]);
-    assert_ne!(
-        opened.tree_digest(&head.id, &paths).unwrap().key,
-        opened.tree_digest(&patched.id, &paths).unwrap().key
-    );
-    let src = repo.dir.path().join("src");
-    opened.checkout(&patched.id, &src, false).unwrap();
-    assert_eq!(
-        std::fs::read_to_string(src.join("block/nbd.c")).unwrap(),
-        "one\n2\n3\n"
-    );
-
-    // Another store of ours, on another day, gives the same id.
-    let elsewhere = repo.dir.path().join("elsewhere");
-    let other = Repository::open(&repo.url(), &elsewhere, TIMEOUT).unwrap();
-    assert_eq!(other.apply(&head, &mbox).unwrap(), patched);
-}
-
-#[test]
-fn a_plain_diff_is_a_patch_and_a_cover_letter_is_none() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    let diff = repo.dir.path().join("fix.diff");
-    std::fs::write(&diff, repo.git(&["diff"]) + "\n").unwrap();
-    let patched = opened.apply(&head, &diff).unwrap();
-    assert_eq!(patched.author_time_s, head.author_time_s);
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c"]
-    );
-
-    repo.commit("first");
-    repo.write("new.c", "new\n");
-    repo.commit("second");
-    let series = repo.git(&["format-patch", "--cover-letter", "-2", "--stdout"]);
-    let mbox = repo.dir.path().join("series.mbox");
-    std::fs::write(&mbox, series + "\n").unwrap();
-    let patched = opened.apply(&head, &mbox).unwrap();
-    assert_eq!(patched.subject, "second");
-    assert_eq!(
-        opened.changed_paths(&head.id, &patched.id).unwrap(),
-        ["block/nbd.c", "new.c"]
-    );
-}
-
-#[test]
-fn a_patch_that_does_not_apply_is_named() {
-    let repo = TestRepo::with_history();
-    repo.write("block/nbd.c", "one\n2\n3\n");
-    repo.commit("block/nbd: more numbers");
-    let mbox = repo.take_patch();
-    let opened = repo.open();
-    let old = opened.resolve("v9.0.1").unwrap();
-    let error = opened.apply(&old, &mbox).unwrap_err().to_string();
-    let expected = format!(
-        "patch 1 of {}, \"block/nbd: more numbers\", does not apply to {}: block/nbd.c at the hunk \
-         for line 1: patch failed: block/nbd.c:1; block/nbd.c: patch does not apply; rebase the \
-         series, or name the commit that it was made for",
-        mbox.display(),
-        old.id.short()
-    );
-    assert_eq!(error, expected);
-}
-
-#[test]
-fn what_is_not_an_mbox() {
-    let repo = TestRepo::with_history();
-    let opened = repo.open();
-    let head = opened.resolve("main").unwrap();
-    let path = repo.dir.path().join("x.mbox");
-    let check = |part: &str| {
-        let error = opened.apply(&head, &path).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read the patches in"), "{error}");
-        assert!(error.contains(part), "{error}");
-    };
-    check("No such file");
-    std::fs::write(&path, "").unwrap();
-    check("empty mbox");
-    std::fs::write(&path, "just words\n").unwrap();
-    check("holds no patch");
-    let file = std::fs::File::create(&path).unwrap();
-    file.set_len(MBOX_BYTES_MAX + 1).unwrap();
-    check("longer than");
-}
-
-#[test]
 fn a_shallow_clone_says_so() {
     let repo = TestRepo::with_history();
     let full = repo.git(&["rev-parse", "v9.0.1"]);
@@ -594,6 +445,9 @@ fn a_shallow_clone_says_so() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("`git fetch --unshallow`"), "{error}");
+    let missing = Oid::parse(&full).unwrap();
+    let error = opened.changed_paths(&missing, &head.id).unwrap_err();
+    assert!(matches!(error, GitError::Shallow { .. }), "{error}");
     // The commit is there, but the line to it is cut.
     git_in(
         Path::new(shallow),
@@ -664,6 +518,65 @@ fn repositories_that_are_none() {
         &inner,
         &format!("`{}` is not a git repository", inner.display()),
     );
+}
+
+#[test]
+fn a_server_that_never_answers_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("git://{}/x", server.local_addr().unwrap());
+    let open = |timeout| Repository::open(&url, dir.path(), timeout).err().unwrap();
+    let error = open(Duration::from_millis(300));
+    assert!(matches!(error, GitError::TimedOut { .. }), "{error}");
+    drop(server);
+    let error = open(TIMEOUT).to_string();
+    assert!(
+        error.starts_with(&format!("cannot reach the repository `{url}`: ")),
+        "{error}"
+    );
+    let left = std::fs::read_dir(dir.path()).unwrap();
+    let left: Vec<_> = left.map(|e| e.unwrap().path()).collect();
+    assert!(
+        left.iter().all(|path| path.extension().unwrap() != "git"),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_repository_s_own_configuration_runs_nothing() {
+    let repo = TestRepo::with_history();
+    repo.write(".gitattributes", "*.c filter=evil diff=evil\n");
+    repo.commit("attributes");
+    let sign = repo.dir.path().join("ran");
+    let evil = format!("touch {}", sign.display());
+    for name in [
+        "core.fsmonitor",
+        "core.pager",
+        "core.sshCommand",
+        "diff.external",
+    ]
+    .iter()
+    .chain(&[
+        "diff.evil.textconv",
+        "filter.evil.smudge",
+        "filter.evil.clean",
+    ]) {
+        repo.git(&["config", name, &evil]);
+    }
+    repo.git(&["config", "log.showSignature", "true"]);
+    let _ = std::fs::remove_file(&sign);
+    let mut opened = repo.open();
+    let head = opened.resolve("main").unwrap();
+    opened.range("v9.0.1..main").unwrap();
+    opened
+        .tree_digest(&head.id, &patterns(&["block/*"]))
+        .unwrap();
+    opened.changed_paths(&head.parents[0], &head.id).unwrap();
+    let src = repo.dir.path().join("src");
+    opened.checkout(&head.id, &src, true).unwrap();
+    assert!(!sign.exists());
+    let text = std::fs::read_to_string(src.join("block/nbd.c")).unwrap();
+    assert_eq!(text, "one\n2\nthree\n");
 }
 
 #[test]

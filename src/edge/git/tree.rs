@@ -16,16 +16,16 @@ use crate::words::pattern::{Pattern, State};
 const TREE_BYTES_MAX: u64 = 64 << 20;
 /// Folders within folders.
 const DEPTH_MAX: usize = 256;
-/// Folders kept in memory; neighbouring commits share nearly all of theirs.
-const TREES_CACHED_MAX: usize = 20_000;
+/// Folders whose outcome is remembered; neighbouring commits share nearly all of theirs.
+const FOLDERS_REMEMBERED_MAX: usize = 200_000;
 
 const MODE_TREE: u32 = 0o040_000;
 
 /// What some patterns mean in one commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeDigest {
-    /// Of path, mode and object id of everything that matches: the same in two commits exactly
-    /// when these are. It does not depend on the order of the patterns.
+    /// Of path, mode and object id of everything that matches: for the same patterns, in any
+    /// order, the same in two commits exactly when these are.
     pub key: Key,
     /// Indices of patterns that mean nothing in this commit: most often a slip, and one that
     /// would keep a result from ever being measured again.
@@ -36,7 +36,10 @@ pub struct TreeDigest {
 pub(super) struct Trees {
     own: Own,
     process: Option<CatFile>,
-    cache: HashMap<Oid, Rc<[Entry]>>,
+    /// What `remembered` is about.
+    patterns: Vec<Pattern>,
+    /// Outcomes by folder and by how far the patterns had come when it was entered.
+    remembered: HashMap<(Oid, Vec<State>), Rc<Outcome>>,
 }
 
 struct Entry {
@@ -45,13 +48,12 @@ struct Entry {
     id: Oid,
 }
 
-/// One walk over a tree, with what it has found.
-struct Walk<'a> {
-    patterns: &'a [Pattern],
+/// What the patterns mean below one folder.
+struct Outcome {
+    /// None where they mean nothing: such a folder leaves no trace in the one above.
+    key: Option<Key>,
+    /// For each pattern whether it means something.
     matched: Vec<bool>,
-    hasher: KeyHasher,
-    /// Of the folder that is being read, with a slash at its end.
-    path: Vec<u8>,
 }
 
 impl Trees {
@@ -59,102 +61,116 @@ impl Trees {
         Trees {
             own,
             process: None,
-            cache: HashMap::new(),
+            patterns: Vec::new(),
+            remembered: HashMap::new(),
         }
     }
 
     /// No patterns at all mean the whole tree.
     pub fn digest(&mut self, commit: &Oid, patterns: &[Pattern]) -> Result<TreeDigest, GitError> {
-        let mut walk = Walk {
-            patterns,
-            matched: vec![false; patterns.len()],
-            hasher: KeyHasher::new("git tree"),
-            path: Vec::new(),
-        };
-        let (root, entries) = self.root(commit)?;
-        let states: Vec<State> = patterns.iter().map(Pattern::start).collect();
-        if patterns.is_empty() || walk.is_covered(&states) {
-            walk.found(b"", MODE_TREE, &root);
-            walk.matched.fill(true);
-        } else {
-            self.walk(&mut walk, &entries, &states, 0)?;
+        if self.patterns != patterns {
+            self.patterns = patterns.to_vec();
+            self.remembered.clear();
         }
-        let unmatched = (0..patterns.len()).filter(|&i| !walk.matched[i]);
+        let (root, bytes) = self.read(&format!("{commit}^{{tree}}"))?;
+        let states: Vec<State> = patterns.iter().map(Pattern::start).collect();
+        let mut hasher = KeyHasher::new("git tree");
+        if patterns.is_empty() || is_covered(patterns, &states) {
+            return Ok(TreeDigest {
+                key: hasher.str(root.as_str()).finish(),
+                unmatched: Vec::new(),
+            });
+        }
+        let outcome = self.folder(root, Some(bytes), states, 0)?;
+        if let Some(key) = outcome.key {
+            hasher.key(key);
+        }
         Ok(TreeDigest {
-            key: walk.hasher.finish(),
-            unmatched: unmatched.collect(),
+            key: hasher.finish(),
+            unmatched: (0..patterns.len())
+                .filter(|&i| !outcome.matched[i])
+                .collect(),
         })
     }
 
-    fn walk(
+    /// The outcome of a folder that is entered with `states`; `bytes` where it was read already.
+    fn folder(
         &mut self,
-        walk: &mut Walk,
-        entries: &[Entry],
-        states: &[State],
+        id: Oid,
+        bytes: Option<Vec<u8>>,
+        states: Vec<State>,
         depth: usize,
-    ) -> Result<(), GitError> {
+    ) -> Result<Rc<Outcome>, GitError> {
         if depth > DEPTH_MAX {
             return Err(GitError::TooMuch {
                 what: "folders within folders".to_owned(),
                 max: DEPTH_MAX as u64,
             });
         }
+        let place = (id, states);
+        if let Some(outcome) = self.remembered.get(&place) {
+            return Ok(Rc::clone(outcome));
+        }
+        let (id, states) = &place;
+        let bytes = match bytes {
+            Some(bytes) => bytes,
+            None => self.read(id.as_str())?.1,
+        };
+        let entries = parse_tree(&bytes, id.as_str().len() / 2)
+            .ok_or_else(|| cat_file_failed(&format!("the tree {id} cannot be read")))?;
+        let mut hasher = KeyHasher::new("git folder");
+        let mut matched = vec![false; states.len()];
+        let mut is_empty = true;
         for entry in entries {
             // Names that are not UTF-8 match by their readable form, and are hashed as they are.
             let name = String::from_utf8_lossy(&entry.name);
-            let next: Vec<State> = walk
-                .patterns
-                .iter()
-                .zip(states)
+            let patterns = self.patterns.iter().zip(states);
+            let next: Vec<State> = patterns
                 .map(|(pattern, state)| pattern.enter(*state, &name))
                 .collect();
-            let is_tree = entry.mode == MODE_TREE;
-            let is_meant = if is_tree {
-                walk.is_covered(&next)
-            } else {
-                walk.is_accepted(&next)
-            };
+            let is_folder = entry.mode == MODE_TREE;
+            let mut is_meant = false;
+            if !is_folder {
+                for (i, pattern) in self.patterns.iter().enumerate() {
+                    if pattern.accepts(next[i]) {
+                        matched[i] = true;
+                        is_meant = true;
+                    }
+                }
+            } else if is_covered(&self.patterns, &next) {
+                is_meant = true;
+                // What other patterns mean below is not looked at: the benefit of the doubt.
+                for (matched, state) in matched.iter_mut().zip(&next) {
+                    *matched |= !state.is_dead();
+                }
+            } else if next.iter().any(|state| !state.is_dead()) {
+                let below = self.folder(entry.id.clone(), None, next, depth + 1)?;
+                for (matched, below) in matched.iter_mut().zip(&below.matched) {
+                    *matched |= below;
+                }
+                if let Some(key) = below.key {
+                    hasher.str("part").bytes(&entry.name).key(key);
+                    is_empty = false;
+                }
+            }
             if is_meant {
-                walk.found(&entry.name, entry.mode, &entry.id);
-            } else if is_tree && next.iter().any(|state| !state.is_dead()) {
-                let below = self.entries(&entry.id)?;
-                let parent = walk.path.len();
-                walk.path.extend_from_slice(&entry.name);
-                walk.path.push(b'/');
-                self.walk(walk, &below, &next, depth + 1)?;
-                walk.path.truncate(parent);
+                hasher
+                    .str("all")
+                    .bytes(&entry.name)
+                    .bytes(&entry.mode.to_le_bytes())
+                    .str(entry.id.as_str());
+                is_empty = false;
             }
         }
-        Ok(())
-    }
-
-    fn root(&mut self, commit: &Oid) -> Result<(Oid, Rc<[Entry]>), GitError> {
-        let (id, bytes) = self.read(&format!("{commit}^{{tree}}"))?;
-        let entries = match self.cache.get(&id) {
-            Some(entries) => Rc::clone(entries),
-            None => self.keep(&id, &bytes)?,
-        };
-        Ok((id, entries))
-    }
-
-    fn entries(&mut self, tree: &Oid) -> Result<Rc<[Entry]>, GitError> {
-        if let Some(entries) = self.cache.get(tree) {
-            return Ok(Rc::clone(entries));
+        let outcome = Rc::new(Outcome {
+            key: (!is_empty).then(|| hasher.finish()),
+            matched,
+        });
+        if self.remembered.len() >= FOLDERS_REMEMBERED_MAX {
+            self.remembered.clear();
         }
-        let (id, bytes) = self.read(tree.as_str())?;
-        self.keep(&id, &bytes)
-    }
-
-    fn keep(&mut self, id: &Oid, bytes: &[u8]) -> Result<Rc<[Entry]>, GitError> {
-        let id_bytes = id.as_str().len() / 2;
-        let entries: Rc<[Entry]> = parse_tree(bytes, id_bytes)
-            .ok_or_else(|| cat_file_failed(&format!("the tree {id} cannot be read")))?
-            .into();
-        if self.cache.len() >= TREES_CACHED_MAX {
-            self.cache.clear();
-        }
-        self.cache.insert(id.clone(), Rc::clone(&entries));
-        Ok(entries)
+        self.remembered.insert(place, Rc::clone(&outcome));
+        Ok(outcome)
     }
 
     fn read(&mut self, name: &str) -> Result<(Oid, Vec<u8>), GitError> {
@@ -171,38 +187,10 @@ impl Trees {
     }
 }
 
-impl Walk<'_> {
-    /// Whether everything below the folder is meant; notes which patterns reach into it.
-    fn is_covered(&mut self, states: &[State]) -> bool {
-        let mut all = self.patterns.iter().zip(states);
-        let covered = all.any(|(pattern, state)| pattern.covers_below(*state));
-        if covered {
-            // What other patterns find below is not looked at: the benefit of the doubt.
-            for (matched, state) in self.matched.iter_mut().zip(states) {
-                *matched |= !state.is_dead();
-            }
-        }
-        covered
-    }
-
-    fn is_accepted(&mut self, states: &[State]) -> bool {
-        let mut any = false;
-        for (i, pattern) in self.patterns.iter().enumerate() {
-            if pattern.accepts(states[i]) {
-                self.matched[i] = true;
-                any = true;
-            }
-        }
-        any
-    }
-
-    fn found(&mut self, name: &[u8], mode: u32, id: &Oid) {
-        let path = [&self.path, name].concat();
-        self.hasher
-            .bytes(&path)
-            .bytes(&mode.to_le_bytes())
-            .str(id.as_str());
-    }
+/// Whether one of the patterns means everything below a folder.
+fn is_covered(patterns: &[Pattern], states: &[State]) -> bool {
+    let mut both = patterns.iter().zip(states);
+    both.any(|(pattern, state)| pattern.covers_below(*state))
 }
 
 /// Entries of a tree object: `MODE NAME\0` and the raw id, again and again.
