@@ -1,6 +1,7 @@
 //! Owns the host trait: every file, process and lock of a machine goes through it.
 //! Does not know what a step is for.
 
+pub mod fake;
 pub mod local;
 
 use std::fmt;

@@ -286,6 +286,8 @@ fn a_daemon_does_not_outlive_its_step() {
         "setsid sh -c \"trap '' TERM; SLEEP; SLEEP\" >/dev/null 2>&1 &",
         quick,
     );
+    // A step of a `matrix` that runs within the step.
+    check("MATRIX_STEP=$MATRIX_STEP/1-2-3 setsid SLEEP &", quick);
     // Without our environment, but in the step's group.
     check("env -i SLEEP &", quick);
     // Without our environment and group, but below one of ours.
@@ -301,7 +303,7 @@ fn the_last_words_of_a_grandchild_are_kept() {
 
 #[test]
 fn a_whole_tree_ends_at_the_time_limit() {
-    let check = |script: &str, wanted: Ended, cancel_after: Option<Duration>, timeout: Duration| {
+    let check = |script: &str, wanted: Ended, timeout: Duration| {
         let word = unique();
         let script = script.replace("WORD", &word);
         let output = with_host(|host| async move {
@@ -312,21 +314,19 @@ fn a_whole_tree_ends_at_the_time_limit() {
             };
             let run = host.run(command, Cancel::new(receiver));
             let cancel = async {
-                if let Some(after) = cancel_after {
-                    tokio::time::sleep(after).await;
-                    sender.send(true).unwrap();
+                while wanted == Ended::Interrupted && having(&word).is_empty() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
                 }
+                sender.send(wanted == Ended::Interrupted).unwrap();
             };
-            tokio::join!(run, cancel).0.unwrap()
+            let output = tokio::join!(run, cancel).0.unwrap();
+            assert!(having(&word).is_empty());
+            output
         });
         assert_eq!(output.ended, wanted);
-        assert!(having(&word).is_empty());
         assert_eq!(text(&output.stdout), "begun\n");
-        assert!(
-            output.duration < Duration::from_secs(10),
-            "{:?}",
-            output.duration
-        );
+        let duration = output.duration;
+        assert!(duration < Duration::from_secs(15), "{duration:?}");
     };
     // 2^5 processes, each with sleeping children, that all ignore TERM.
     let stubborn = "
@@ -337,27 +337,47 @@ for i in range(5):
     subprocess.Popen(['sleep', 'WORD'], start_new_session=True)
     if os.fork() == 0: os.setsid()
 time.sleep(60)";
-    let soon = Duration::from_millis(700);
-    let late = Duration::from_secs(60);
-    check(stubborn, Ended::TimedOut, None, soon);
-    check(stubborn, Ended::Interrupted, Some(soon), late);
+    // Python may take a second to start.
+    check(stubborn, Ended::TimedOut, Duration::from_secs(3));
+    check(stubborn, Ended::Interrupted, Duration::from_secs(60));
     // Forks while it is being ended: each child replaces its parent, 2000 times.
     let hydra = "
 import os, subprocess, time
+if os.fork() != 0: os.wait(); time.sleep(60)
 print('begun', flush=True)
 subprocess.Popen(['sleep', 'WORD'])
 for i in range(2000):
     if os.fork() != 0: time.sleep(0.001); os._exit(0)
     if i % 10 == 0: os.setsid()
 time.sleep(60)";
-    check(
-        &format!(
-            "import os\nif os.fork() != 0:\n    os.wait(); import time; time.sleep(60)\n{hydra}"
-        ),
-        Ended::TimedOut,
-        None,
-        soon,
-    );
+    check(hydra, Ended::Interrupted, Duration::from_secs(60));
+}
+
+#[test]
+#[ignore = "measures: run it alone"]
+fn the_cost_of_a_step() {
+    const ROUNDS: u32 = 200;
+    let mean = |began: Instant| began.elapsed() / ROUNDS;
+    let began = Instant::now();
+    for _ in 0..ROUNDS {
+        Std::new("/bin/true").output().unwrap();
+    }
+    let bare = mean(began);
+    let (alone, beside) = with_host(|host| async move {
+        let began = Instant::now();
+        for _ in 0..ROUNDS {
+            host.run(command(&["true"]), Cancel::never()).await.unwrap();
+        }
+        let alone = mean(began);
+        host.start(command(&["sleep", "60"])).await.unwrap();
+        let began = Instant::now();
+        for _ in 0..ROUNDS {
+            host.run(command(&["true"]), Cancel::never()).await.unwrap();
+        }
+        (alone, mean(began))
+    });
+    eprintln!("bare {bare:?}, as a step {alone:?}, beside a service {beside:?}");
+    assert!(beside < bare * 4, "{beside:?}, bare {bare:?}");
 }
 
 #[test]
@@ -424,7 +444,7 @@ fn the_jobs_of_fio_end_with_it() {
 }
 
 #[test]
-fn no_zombies_and_no_open_files_stay() {
+fn no_zombies_stay() {
     let zombies = || {
         let us = std::process::id() as i32;
         let all = proc::pids().into_iter().filter_map(proc::Stat::of);
@@ -556,12 +576,10 @@ fn what_a_dead_matrix_left_is_cleaned() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let alive = host.start(command(&["sleep", &kept])).await.unwrap();
         let lines = host.clean().await.unwrap();
-        assert!(
-            lines.iter().any(|line| line.starts_with("`sleep` (pid ")),
-            "{lines:?}"
-        );
+        // Others on this machine may have left something too.
         let end = format!("left by a matrix that is gone (pid {pid})");
-        assert!(lines.iter().all(|line| line.ends_with(&end)), "{lines:?}");
+        let ours = lines.iter().filter(|line| line.ends_with(&end));
+        assert_eq!(ours.count(), 4, "{lines:?}");
         assert_eq!(having(&kept).len(), 2);
         host.ended(alive).await
     });
