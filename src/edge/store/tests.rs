@@ -238,6 +238,11 @@ fn a_failure_counts_until_a_later_success() {
     record(&mut store, &failed(session, key(2), "healed"), 0.0);
     record(&mut store, &attempt(session, key(2), 0), 1.0);
     record(&mut store, &interrupted, 0.0);
+    let interrupted = NewAttempt {
+        key: key(1),
+        ..interrupted
+    };
+    record(&mut store, &interrupted, 0.0);
     let failures = store.failures(&sorted((0..5).map(key))).unwrap();
     assert_eq!(
         failures,
@@ -760,6 +765,7 @@ fn integrity_finds_what_pages_cannot_show() {
         "DELETE FROM done",
         "a sample of attempt 1 belongs to nothing",
     );
+    check("DROP TABLE done", "no such table");
 }
 
 #[test]
