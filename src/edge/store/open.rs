@@ -44,7 +44,7 @@ pub(super) fn open(
         .map_err(failed)?;
     // SQLite opens a file that it may not write read-only, without a word.
     if db.is_readonly("main").map_err(failed)? {
-        let detail = "no permission to write";
+        let detail = "it can only be read";
         return Err(StoreError::new(file, StoreErrorKind::ReadOnly, detail));
     }
     let version = version_of_ours(&db, file)?;
