@@ -112,11 +112,13 @@ fn kind_of(error: &rusqlite::Error) -> StoreErrorKind {
                 _,
             ) => StoreErrorKind::Locked,
             (ErrorCode::NotADatabase, _) => StoreErrorKind::NotADatabase,
-            (ErrorCode::DatabaseCorrupt, _) => StoreErrorKind::Damaged,
+            // Statements are fixed: one that is wrong means that a table is not what it should be.
+            (ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => StoreErrorKind::Damaged,
             (ErrorCode::CannotOpen, _) => StoreErrorKind::CannotOpen,
             (ErrorCode::ConstraintViolation | ErrorCode::TooBig, _) => StoreErrorKind::Invalid,
             _ => StoreErrorKind::Io,
         },
+        E::SqlInputError { .. } => StoreErrorKind::Damaged,
         // A value of a type or range that was never written.
         E::FromSqlConversionFailure(..)
         | E::IntegralValueOutOfRange(..)

@@ -68,9 +68,14 @@ impl Store {
     }
 }
 
-fn path_of(state: &Path, AttemptId(id): AttemptId) -> PathBuf {
-    let folder = format!("{:06}", id / LOGS_PER_FOLDER);
-    state.join("logs").join(folder).join(format!("{id}.gz"))
+fn folder_of(state: &Path, AttemptId(id): AttemptId) -> PathBuf {
+    state
+        .join("logs")
+        .join(format!("{:06}", id / LOGS_PER_FOLDER))
+}
+
+fn path_of(state: &Path, attempt: AttemptId) -> PathBuf {
+    folder_of(state, attempt).join(format!("{}.gz", attempt.0))
 }
 
 pub(super) fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
@@ -91,14 +96,15 @@ pub(super) fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
 pub(super) fn write(state: &Path, attempt: AttemptId, log: &[u8]) -> Result<(), StoreError> {
     let path = path_of(state, attempt);
     let partial = path.with_extension("partial");
+    let folder = folder_of(state, attempt);
     let write = || {
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
+        fs::create_dir_all(&folder)?;
         let mut file = File::create(&partial)?;
         file.write_all(log)?;
         file.sync_all()?;
-        fs::rename(&partial, &path)
+        fs::rename(&partial, &path)?;
+        // The new name is in the folder.
+        File::open(&folder)?.sync_all()
     };
     write().map_err(|error| {
         // What was written of it takes room on a full disk; the next attempt writes it anew.

@@ -20,15 +20,14 @@ const DURATION_ATTEMPTS_MAX: u32 = 10_000;
 const FINISHED: &str =
     "SELECT key, round FROM done WHERE key BETWEEN ?1 AND ?2 ORDER BY key, round";
 
-const SAMPLES: &str =
-    "SELECT sample.key, sample.metric, sample.round, attempt.session, sample.value,
-                    attempt.environment
-             FROM sample CROSS JOIN attempt ON attempt.id = sample.attempt
-             WHERE sample.key BETWEEN ?1 AND ?2
-             ORDER BY sample.key, sample.round, sample.metric";
+const SAMPLES: &str = "SELECT sample.key, sample.metric, sample.round, attempt.session,
+            sample.value, attempt.environment
+     FROM sample CROSS JOIN attempt ON attempt.id = sample.attempt
+     WHERE sample.key BETWEEN ?1 AND ?2
+     ORDER BY sample.key, sample.round, sample.metric";
 
 const DURATIONS: &str = "SELECT key, avg(duration_us) FROM attempt
-             WHERE outcome = 'ok' AND key BETWEEN ?1 AND ?2 GROUP BY key ORDER BY key";
+     WHERE outcome = 'ok' AND key BETWEEN ?1 AND ?2 GROUP BY key ORDER BY key";
 
 const FAILURES: &str = "SELECT key, id, reason, started_ms FROM attempt AS failed
      WHERE outcome IN ('refused', 'failed', 'timeout') AND key BETWEEN ?1 AND ?2
@@ -44,7 +43,7 @@ pub(super) const STATEMENTS: [(&str, &str); 4] = [
     (FINISHED, "done USING PRIMARY KEY"),
     (SAMPLES, "sample USING PRIMARY KEY"),
     (DURATIONS, "attempt USING COVERING INDEX attempt_by_key"),
-    (FAILURES, "attempt USING INDEX failure_by_key"),
+    (FAILURES, "USING INDEX failure_by_key"),
 ];
 
 /// The finished rounds of a key. As rounds are run in order, this is nearly always 0..n, and then
@@ -111,8 +110,18 @@ impl Store {
     /// All samples of the keys, which must ascend strictly; ordered by key, round and metric.
     pub fn samples(&self, keys: &[Key]) -> Result<Vec<StoredSample>, StoreError> {
         let mut samples = Vec::new();
+        self.for_each_sample(keys, |sample| samples.push(sample))?;
+        Ok(samples)
+    }
+
+    /// As [`Store::samples`], for more of them than should be in memory at once (64 bytes each).
+    pub fn for_each_sample(
+        &self,
+        keys: &[Key],
+        mut on_sample: impl FnMut(StoredSample),
+    ) -> Result<(), StoreError> {
         self.for_keys(keys, SAMPLES, |index, row| {
-            samples.push(StoredSample {
+            on_sample(StoredSample {
                 key: keys[index],
                 metric: row.get(1)?,
                 sample: Sample {
@@ -123,8 +132,7 @@ impl Store {
                 environment: row.get(5)?,
             });
             Ok(())
-        })?;
-        Ok(samples)
+        })
     }
 
     /// Every metric that was ever recorded, by id.

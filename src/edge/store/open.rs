@@ -2,6 +2,7 @@
 //! Does not know what the tables are for.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub(super) fn open(
         .map_err(failed)?;
     // SQLite opens a file that it may not write read-only, without a word.
     if db.is_readonly("main").map_err(failed)? {
-        let detail = "no permission to write";
+        let detail = "it can only be read";
         return Err(StoreError::new(file, StoreErrorKind::ReadOnly, detail));
     }
     let version = version_of_ours(&db, file)?;
@@ -164,16 +165,23 @@ pub(super) fn copy_of(file: &Path, version: usize) -> PathBuf {
 fn keep_copy(file: &Path, version: usize) -> Result<(), StoreError> {
     let copy = copy_of(file, version);
     let partial = beside(&copy, ".partial");
+    let name = partial.to_str().ok_or_else(|| {
+        let detail = "its path is not UTF-8, so that no copy can be made before it is migrated";
+        StoreError::new(file, StoreErrorKind::CannotOpen, detail)
+    })?;
+    // One that a killed process or a full disk left.
+    let remove_partial = || match fs::remove_file(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
     let io_failed = |error| StoreError::io(&partial, error);
-    if partial.exists() {
-        fs::remove_file(&partial).map_err(io_failed)?;
-    }
-    let failed = |error| StoreError::sqlite(&partial, error);
+    remove_partial().map_err(io_failed)?;
     let reader = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .map_err(|error| StoreError::sqlite(file, error))?;
-    reader
-        .execute("VACUUM INTO ?1", [partial.to_string_lossy()])
-        .map_err(failed)?;
+    if let Err(error) = reader.execute("VACUUM INTO ?1", [name]) {
+        remove_partial().map_err(io_failed)?;
+        return Err(StoreError::sqlite(&partial, error));
+    }
     fs::File::open(&partial)
         .and_then(|copied| copied.sync_all())
         .and_then(|()| fs::rename(&partial, &copy))
