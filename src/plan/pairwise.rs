@@ -9,7 +9,12 @@
 //! "Increasing tree search efficiency for constraint satisfaction problems"). Growing axis by axis
 //! (IPO: Lei, Tai 1998, "In-parameter-order") is faster but gives more rows for equal axes.
 
-use std::cell::Cell;
+mod pairs;
+mod space;
+
+use pairs::{Uncovered, drop_redundant};
+pub use space::{Forbidden, Predicate, SEARCH_STEPS_MAX};
+use space::{Space, UNSET};
 
 /// Axes of one array at the most; the counters of [`Uncovered`] are bytes.
 pub const AXES_MAX: usize = 128;
@@ -17,23 +22,12 @@ pub const AXES_MAX: usize = 128;
 pub const VALUES_MAX: usize = 2048;
 /// The two longest axes give at least as many rows as the product of their lengths.
 pub const ROWS_LEAST_MAX: usize = 20_000;
-/// Search nodes of one call at the most, for all questions of feasibility together.
-pub const SEARCH_STEPS_MAX: u64 = 2_000_000;
-/// Combinations of a rule whose answers are remembered at the most; beyond, it is asked each time.
-const MEMO_MAX: usize = 1 << 20;
+/// Search steps that one call may spend before a row gets one candidate only.
+const SEARCH_STEPS_CHEAP: u64 = 1_000_000;
 /// Candidates for each row at the most.
 const CANDIDATES_MAX: usize = 200;
 /// Counter updates that one call may spend on candidates, about.
-const WORK_MAX: usize = 60_000_000;
-
-/// Combinations of values of some axes that no row may have.
-pub struct Forbidden<'a> {
-    /// Positions in `sizes`, each at most once.
-    pub axes: Vec<usize>,
-    /// Told the values of these axes in this order. Asked lazily, and once for each combination
-    /// unless there are very many; must always answer the same.
-    pub is_forbidden: Box<dyn Fn(&[u16]) -> bool + 'a>,
-}
+const WORK_MAX: usize = 15_000_000;
 
 /// Why there is no array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,14 +63,23 @@ pub fn pairwise(
     rules: &[Forbidden],
     seed: u64,
 ) -> Result<Vec<Vec<u16>>, PairwiseError> {
+    pairwise_within(SEARCH_STEPS_MAX, sizes, rules, seed)
+}
+
+fn pairwise_within(
+    steps_max: u64,
+    sizes: &[usize],
+    rules: &[Forbidden],
+    seed: u64,
+) -> Result<Vec<Vec<u16>>, PairwiseError> {
     check_limits(sizes, rules)?;
     if sizes.contains(&0) {
         return Ok(Vec::new());
     }
-    // With a second axis of one value, the pairs of a single axis are its values.
+    // With another axis of one value, the pairs of a single axis are its values.
     let mut padded = sizes.to_vec();
     padded.resize(sizes.len().max(2), 1);
-    let space = Space::new(&padded, rules);
+    let space = Space::new(&padded, rules, steps_max);
     let Some(first) = space.complete(&vec![UNSET; padded.len()], &vec![0; padded.len()])? else {
         return Ok(Vec::new());
     };
@@ -118,277 +121,6 @@ fn check_limits(sizes: &[usize], rules: &[Forbidden]) -> Result<(), PairwiseErro
     Ok(())
 }
 
-/// An axis of a partial row that has no value yet. No value is that large: see [`VALUES_MAX`].
-const UNSET: u16 = u16::MAX;
-
-/// A rule with its remembered answers.
-struct Rule<'a> {
-    forbidden: &'a Forbidden<'a>,
-    /// Indexed by the mixed-radix number of the combination; empty if there would be too many.
-    memo: Vec<Cell<Option<bool>>>,
-}
-
-/// The axes and what the rules allow.
-struct Space<'a> {
-    sizes: &'a [usize],
-    rules: Vec<Rule<'a>>,
-    /// For each axis, the rules that name it.
-    rules_of: Vec<Vec<usize>>,
-    /// Axes joined by rules, directly or through others. Axes that no rule names are in none.
-    components: Vec<Vec<usize>>,
-    /// For each axis, its place among the components.
-    component_of: Vec<Option<usize>>,
-    steps: Cell<u64>,
-}
-
-impl<'a> Space<'a> {
-    fn new(sizes: &'a [usize], forbidden: &'a [Forbidden<'a>]) -> Self {
-        let rules: Vec<Rule> = forbidden
-            .iter()
-            .map(|forbidden| {
-                let combinations = forbidden.axes.iter().try_fold(1usize, |product, &axis| {
-                    Some(product * sizes[axis]).filter(|n| *n <= MEMO_MAX)
-                });
-                Rule {
-                    forbidden,
-                    memo: vec![Cell::new(None); combinations.unwrap_or(0)],
-                }
-            })
-            .collect();
-        let mut rules_of = vec![Vec::new(); sizes.len()];
-        for (i, rule) in rules.iter().enumerate() {
-            for &axis in &rule.forbidden.axes {
-                rules_of[axis].push(i);
-            }
-        }
-        let mut components: Vec<Vec<usize>> = Vec::new();
-        let mut component_of = vec![None; sizes.len()];
-        for start in 0..sizes.len() {
-            if component_of[start].is_some() || rules_of[start].is_empty() {
-                continue;
-            }
-            component_of[start] = Some(components.len());
-            let mut axes = vec![start];
-            let mut next = 0;
-            while next < axes.len() {
-                for &rule in &rules_of[axes[next]] {
-                    for &axis in &rules[rule].forbidden.axes {
-                        if component_of[axis].is_none() {
-                            component_of[axis] = Some(components.len());
-                            axes.push(axis);
-                        }
-                    }
-                }
-                next += 1;
-            }
-            components.push(axes);
-        }
-        Space {
-            sizes,
-            rules,
-            rules_of,
-            components,
-            component_of,
-            steps: Cell::new(0),
-        }
-    }
-
-    /// Whether a rule forbids what the row has; never while one of the rule's axes is unset.
-    fn violates(&self, rule: &Rule, row: &[u16]) -> bool {
-        let axes = &rule.forbidden.axes;
-        let mut index = 0;
-        for &axis in axes {
-            if row[axis] == UNSET {
-                return false;
-            }
-            index = index * self.sizes[axis] + usize::from(row[axis]);
-            if rule.memo.is_empty() {
-                index = 0;
-            }
-        }
-        let memo = rule.memo.get(index);
-        if let Some(answer) = memo.and_then(Cell::get) {
-            return answer;
-        }
-        let values: Vec<u16> = axes.iter().map(|&axis| row[axis]).collect();
-        let answer = (rule.forbidden.is_forbidden)(&values);
-        if let Some(memo) = memo {
-            memo.set(Some(answer));
-        }
-        answer
-    }
-
-    /// Whether no rule that names the axis forbids what the row has.
-    fn fits(&self, axis: usize, row: &[u16]) -> bool {
-        self.rules_of[axis]
-            .iter()
-            .all(|&rule| !self.violates(&self.rules[rule], row))
-    }
-
-    /// An allowed full row that has what `partial` has, the rest as in `hint` where it can be.
-    fn complete(&self, partial: &[u16], hint: &[u16]) -> Result<Option<Vec<u16>>, PairwiseError> {
-        if self.rules.iter().any(|rule| self.violates(rule, partial)) {
-            return Ok(None);
-        }
-        let mut row = partial.to_vec();
-        // Components do not touch each other: a dead end in one is never searched again for
-        // each solution of another.
-        for axes in &self.components {
-            if !self.solve(axes, &mut row, hint)? {
-                return Ok(None);
-            }
-        }
-        for (value, &hint) in row.iter_mut().zip(hint) {
-            if *value == UNSET {
-                *value = hint;
-            }
-        }
-        Ok(Some(row))
-    }
-
-    /// Sets the unset ones of `axes`; false, and none set, if that cannot be.
-    fn solve(&self, axes: &[usize], row: &mut [u16], hint: &[u16]) -> Result<bool, PairwiseError> {
-        self.steps.set(self.steps.get() + 1);
-        if self.steps.get() > SEARCH_STEPS_MAX {
-            return Err(PairwiseError::TooEntangled);
-        }
-        let mut fewest: Option<(usize, Vec<u16>)> = None;
-        for &axis in axes
-            .iter()
-            .filter(|axis| row[**axis] == UNSET)
-            .collect::<Vec<_>>()
-        {
-            let mut values = Vec::new();
-            for value in 0..self.sizes[axis] as u16 {
-                row[axis] = value;
-                if self.fits(axis, row) {
-                    values.push(value);
-                }
-            }
-            row[axis] = UNSET;
-            if fewest.as_ref().is_none_or(|(_, f)| values.len() < f.len()) {
-                fewest = Some((axis, values));
-            }
-        }
-        let Some((axis, mut values)) = fewest else {
-            return Ok(true);
-        };
-        if let Some(hinted) = values.iter().position(|value| *value == hint[axis]) {
-            values.swap(0, hinted);
-        }
-        for value in values {
-            row[axis] = value;
-            if self.solve(axes, row, hint)? {
-                return Ok(true);
-            }
-        }
-        row[axis] = UNSET;
-        Ok(false)
-    }
-}
-
-/// Values of all axes numbered through: value `v` of axis `a` is `first[a] + v`.
-fn numbering(sizes: &[usize]) -> (Vec<usize>, usize) {
-    let mut total = 0;
-    let first = sizes
-        .iter()
-        .map(|size| {
-            total += size;
-            total - size
-        })
-        .collect();
-    (first, total)
-}
-
-/// The pairs that no row has yet, as a symmetric matrix of 0 and 1 over all values; two values of
-/// one axis are no pair. Bytes, not bits: adding whole lines of it is what the time goes into.
-struct Uncovered {
-    first: Vec<usize>,
-    total: usize,
-    matrix: Vec<u8>,
-    /// For each value, the sum of its line.
-    degree: Vec<usize>,
-}
-
-impl Uncovered {
-    /// All pairs that some allowed row has. `allowed` is one such row.
-    fn feasible(space: &Space, allowed: &[u16]) -> Result<Self, PairwiseError> {
-        let (first, total) = numbering(space.sizes);
-        let mut pairs = Uncovered {
-            matrix: vec![0; total * total],
-            degree: vec![0; total],
-            first,
-            total,
-        };
-        let axes = space.sizes.len();
-        // Which values are possible at all. An axis that no rule names takes any.
-        let mut possible = vec![false; total];
-        for axis in 0..axes {
-            for value in 0..space.sizes[axis] {
-                let mut partial = vec![UNSET; axes];
-                partial[axis] = value as u16;
-                possible[pairs.first[axis] + value] = space.component_of[axis].is_none()
-                    || space.complete(&partial, allowed)?.is_some();
-            }
-        }
-        for a in 0..axes {
-            for b in 0..a {
-                // Only axes joined by rules can refuse a pair of possible values.
-                let joined = space.component_of[a].is_some()
-                    && space.component_of[a] == space.component_of[b];
-                for va in 0..space.sizes[a] {
-                    for vb in 0..space.sizes[b] {
-                        let (g, h) = (pairs.first[a] + va, pairs.first[b] + vb);
-                        if !possible[g] || !possible[h] || pairs.matrix[g * total + h] == 1 {
-                            continue;
-                        }
-                        if !joined {
-                            pairs.set(g, h, 1);
-                            continue;
-                        }
-                        let mut partial = vec![UNSET; axes];
-                        (partial[a], partial[b]) = (va as u16, vb as u16);
-                        if let Some(row) = space.complete(&partial, allowed)? {
-                            // The row proves all its pairs.
-                            pairs.set_row(&row, 1);
-                        }
-                    }
-                }
-            }
-        }
-        for g in 0..total {
-            pairs.degree[g] = pairs.line(g).iter().map(|pair| usize::from(*pair)).sum();
-        }
-        Ok(pairs)
-    }
-
-    fn line(&self, value: usize) -> &[u8] {
-        &self.matrix[value * self.total..][..self.total]
-    }
-
-    fn set(&mut self, g: usize, h: usize, to: u8) {
-        self.matrix[g * self.total + h] = to;
-        self.matrix[h * self.total + g] = to;
-    }
-
-    fn set_row(&mut self, row: &[u16], to: u8) {
-        let values: Vec<usize> = (0..row.len())
-            .map(|axis| self.first[axis] + usize::from(row[axis]))
-            .collect();
-        for (i, &g) in values.iter().enumerate() {
-            for &h in &values[..i] {
-                if self.matrix[g * self.total + h] != to {
-                    self.set(g, h, to);
-                    if to == 0 {
-                        self.degree[g] -= 1;
-                        self.degree[h] -= 1;
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
 struct Random(u64);
 
@@ -425,6 +157,7 @@ struct Draft {
 }
 
 impl Builder<'_> {
+    /// Rows until nothing is uncovered.
     fn rows(&mut self) -> Result<Vec<Vec<u16>>, PairwiseError> {
         let axes = self.space.sizes.len();
         let mut longest = self.space.sizes.to_vec();
@@ -439,7 +172,8 @@ impl Builder<'_> {
                 return Ok(rows);
             }
             let mut best: (usize, Vec<u16>) = (0, Vec::new());
-            for _ in 0..candidates {
+            let cheap = self.space.steps.get() < SEARCH_STEPS_CHEAP;
+            for _ in 0..if cheap { candidates } else { 1 } {
                 let mut draft = self.draft(most)?;
                 self.climb(&mut draft);
                 let gain = (0..axes)
@@ -449,16 +183,17 @@ impl Builder<'_> {
                     best = (gain, draft.row);
                 }
             }
-            self.uncovered.set_row(&best.1, 0);
+            self.uncovered.cover(&best.1);
             rows.push(best.1);
         }
     }
 
+    /// The number of an axis's value among all values.
     fn value(&self, axis: usize, value: u16) -> usize {
         self.uncovered.first[axis] + usize::from(value)
     }
 
-    /// Starts from a random uncovered pair of a value with `most` of them, then gives the axes in
+    /// Starts from a random uncovered pair of a value that has `most` of them, then gives the axes in
     /// random order the value with the highest gain that leaves an allowed row.
     fn draft(&mut self, most: usize) -> Result<Draft, PairwiseError> {
         let Self {
@@ -486,9 +221,9 @@ impl Builder<'_> {
             .iter()
             .map(|size| random.below(*size) as u16)
             .collect();
-        let Some(row) = space.complete(&partial, &hint)? else {
-            unreachable!("only pairs of some allowed row are kept in `uncovered`")
-        };
+        let row = space
+            .complete(&partial, &hint)?
+            .expect("`Uncovered::feasible` found an allowed row with each of its pairs");
         let mut draft = Draft {
             row,
             fixed: vec![false; axes],
@@ -509,26 +244,34 @@ impl Builder<'_> {
     /// Gives an axis the value with the highest gain that leaves an allowed row.
     fn fix(&mut self, draft: &mut Draft, axis: usize) -> Result<(), PairwiseError> {
         let size = self.space.sizes[axis];
-        let gain = &draft.gain[self.uncovered.first[axis]..][..size];
-        let mut values: Vec<u16> = (0..size as u16).collect();
-        values.rotate_left(self.random.below(size));
-        values.sort_by_key(|value| std::cmp::Reverse(gain[usize::from(*value)]));
+        let first = self.uncovered.first[axis];
         draft.fixed[axis] = true;
-        for value in values {
-            let before = std::mem::replace(&mut draft.row[axis], value);
-            if value == before || self.space.fits(axis, &draft.row) {
+        let mut refused = Vec::new();
+        // Ends at the latest with the value that the row has: the row is allowed.
+        loop {
+            let mut value = None;
+            let start = self.random.below(size);
+            for candidate in (start..size).chain(0..start) {
+                let better =
+                    value.is_none_or(|v| draft.gain[first + candidate] > draft.gain[first + v]);
+                if better && !refused.contains(&candidate) {
+                    value = Some(candidate);
+                }
+            }
+            let Some(value) = value else { break };
+            let before = std::mem::replace(&mut draft.row[axis], value as u16);
+            if value == usize::from(before) || self.space.fits(axis, &draft.row) {
                 break;
             }
             let partial: Vec<u16> = (draft.row.iter().zip(&draft.fixed))
                 .map(|(value, fixed)| if *fixed { *value } else { UNSET })
                 .collect();
-            match self.space.complete(&partial, &draft.row)? {
-                Some(row) => {
-                    draft.row = row;
-                    break;
-                }
-                None => draft.row[axis] = before,
+            if let Some(row) = self.space.complete(&partial, &draft.row)? {
+                draft.row = row;
+                break;
             }
+            draft.row[axis] = before;
+            refused.push(value);
         }
         let value = self.value(axis, draft.row[axis]);
         add(&mut draft.gain, self.uncovered.line(value));
@@ -576,32 +319,6 @@ fn subtract(gain: &mut [u8], line: &[u8]) {
     for (gain, pair) in gain.iter_mut().zip(line) {
         *gain -= pair;
     }
-}
-
-/// Leaves out each row whose pairs are all in others that stay.
-fn drop_redundant(space: &Space, rows: &mut Vec<Vec<u16>>) {
-    let (first, total) = numbering(space.sizes);
-    let pairs = |row: &[u16]| -> Vec<usize> {
-        let values: Vec<usize> = (row.iter().zip(&first))
-            .map(|(value, first)| first + usize::from(*value))
-            .collect();
-        let lines = values.iter().enumerate();
-        lines
-            .flat_map(|(i, g)| values[..i].iter().map(move |h| g * total + h))
-            .collect()
-    };
-    let mut times = vec![0u32; total * total];
-    for row in rows.iter() {
-        pairs(row).into_iter().for_each(|pair| times[pair] += 1);
-    }
-    rows.retain(|row| {
-        let pairs = pairs(row);
-        let redundant = pairs.iter().all(|pair| times[*pair] > 1);
-        if redundant {
-            pairs.into_iter().for_each(|pair| times[pair] -= 1);
-        }
-        !redundant
-    });
 }
 
 #[cfg(test)]
@@ -737,11 +454,16 @@ mod tests {
             &bad(&[1, 1]),
             PairwiseError::BadAxis { rule: 0, axis: 1 },
         );
-        // Ten pigeons in nine holes: every search has to try all ways.
+    }
+
+    #[test]
+    fn a_search_that_does_not_end_is_given_up() {
+        // Twelve pigeons in eleven holes.
         let pigeons: Vec<Forbidden> = (0..12)
             .flat_map(|a| (0..a).map(move |b| rule(&[a, b], |v| v[0] == v[1])))
             .collect();
-        check(&[11; 12], &pigeons, PairwiseError::TooEntangled);
+        let result = pairwise_within(100_000, &[11; 12], &pigeons, 0);
+        assert_eq!(result, Err(PairwiseError::TooEntangled));
     }
 
     proptest! {
