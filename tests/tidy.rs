@@ -1,0 +1,294 @@
+//! Owns the rules of the repository that the compiler does not check: layers, homes of crates, form.
+//! Does not know what the code does; it reads lines, and takes what follows `mod tests {` for tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lines of a source file at the most.
+const LINES_MAX: usize = 900;
+
+/// For each layer, the layers that it may use beside itself.
+const LAYERS: [(&str, &[&str]); 9] = [
+    ("words", &[]),
+    ("config", &["words"]),
+    ("plan", &["words", "config"]),
+    ("judge", &["words", "config"]),
+    ("edge", &["words", "config", "plan", "judge"]),
+    ("run", &["words", "config", "plan", "judge", "edge"]),
+    (
+        "report",
+        &["words", "config", "plan", "judge", "edge", "run"],
+    ),
+    (
+        "cli",
+        &["words", "config", "plan", "judge", "edge", "run", "report"],
+    ),
+    (
+        "main",
+        &[
+            "words", "config", "plan", "judge", "edge", "run", "report", "cli",
+        ],
+    ),
+];
+
+/// Places that touch no runtime, file system, process, clock or database.
+const PURE: [&str; 5] = ["words/", "config/", "plan/", "judge/", "run/dispatch"];
+const IMPURE: [&str; 9] = [
+    "tokio::",
+    "rusqlite::",
+    "rustix::",
+    "std::fs",
+    "std::process",
+    "std::net",
+    "std::env",
+    "SystemTime::now",
+    "Instant::now",
+];
+
+/// Outside crates that have one home each.
+const HOMES: [(&str, &[&str]); 12] = [
+    ("toml", &["config/"]),
+    ("kdl", &["config/profile"]),
+    ("petgraph", &["plan/"]),
+    ("rusqlite", &["edge/store"]),
+    ("indicatif", &["run/progress"]),
+    ("minijinja", &["config/", "report/"]),
+    ("clap", &["cli"]),
+    ("clap_complete", &["cli"]),
+    ("miette", &["report/"]),
+    ("comfy_table", &["report/"]),
+    ("blake3", &["words/key", "edge/host"]),
+    ("tokio", &["run/execute", "edge/", "cli", "main"]),
+];
+
+const PRINT_MACROS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];
+const PRINTERS: [&str; 4] = ["report/", "run/progress", "cli", "main"];
+
+/// `path` is relative to `src/`. Each breach is `src/PATH:LINE: WHAT`.
+fn breaches_of(path: &str, text: &str) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let mut breach =
+        |line: usize, what: String| breaches.push(format!("src/{path}:{line}: {what}"));
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() < 2 || !lines[..2].iter().all(|line| line.starts_with("//! ")) {
+        breach(
+            1,
+            "the first two lines say (`//! `) what it owns and does not know".into(),
+        );
+    }
+    if lines.len() > LINES_MAX {
+        breach(
+            lines.len(),
+            format!("more than {LINES_MAX} lines: split it by concern"),
+        );
+    }
+    let in_any = |places: &[&str]| places.iter().any(|place| path.starts_with(place));
+    let layer = path.split(['/', '.']).next().unwrap_or("");
+    let may_use = LAYERS.iter().find(|(name, _)| *name == layer);
+    if may_use.is_none() && path != "lib.rs" {
+        breach(1, format!("`{layer}` is no layer"));
+    }
+    for (number, line) in code_lines(path, &lines) {
+        for used in ["crate::", "matrix::"]
+            .iter()
+            .flat_map(|root| heads(line, root))
+        {
+            let known = LAYERS.iter().any(|(name, _)| *name == used);
+            let allowed = may_use.is_none_or(|(own, below)| *own == used || below.contains(&used));
+            if used.is_empty() {
+                breach(number, "name each layer in a `use` of its own".into());
+            } else if known && !allowed {
+                breach(number, format!("`{layer}` must not use `{used}`"));
+            }
+        }
+        for word in IMPURE {
+            if in_any(&PURE) && finds(line, word) {
+                breach(number, format!("`{word}` in a pure layer"));
+            }
+        }
+        for (name, homes) in HOMES {
+            let named = finds(line, &format!("{name}::")) || line.contains(&format!("use {name};"));
+            if named && !in_any(homes) {
+                breach(
+                    number,
+                    format!("`{name}` outside its home ({})", homes.join(", ")),
+                );
+            }
+        }
+        for name in PRINT_MACROS {
+            if finds(line, name) && !in_any(&PRINTERS) {
+                breach(number, format!("`{name}` outside the reporters"));
+            }
+        }
+        if line.contains(".unwrap()") {
+            breach(number, "`.unwrap()` outside tests: return an error".into());
+        }
+    }
+    breaches
+}
+
+/// The lines that are neither comments nor tests, counted from 1.
+fn code_lines<'a>(path: &str, lines: &[&'a str]) -> Vec<(usize, &'a str)> {
+    let tests = lines
+        .windows(2)
+        .position(|pair| pair[0] == "#[cfg(test)]" && pair[1].ends_with('{'));
+    let end = match path.ends_with("tests.rs") || path.contains("/tests/") {
+        true => 0,
+        false => tests.unwrap_or(lines.len()),
+    };
+    (1..)
+        .zip(lines[..end].iter().copied())
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .collect()
+}
+
+/// Whether `word` stands in the line as a path or macro of its own, not as the end of a longer one.
+fn finds(line: &str, word: &str) -> bool {
+    starts(line, word).next().is_some()
+}
+
+fn starts<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    line.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(|at| !line[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':'))
+}
+
+/// The names that follow `root` in the line; an empty one for a `{`.
+fn heads<'a>(line: &'a str, root: &'a str) -> impl Iterator<Item = &'a str> + 'a {
+    starts(line, root).map(move |at| {
+        let rest = &line[at + root.len()..];
+        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    })
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => files.push(path),
+        }
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn the_sources_keep_the_rules() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut breaches = Vec::new();
+    for file in files_below(&src) {
+        if file.extension().is_some_and(|extension| extension == "rs") {
+            let path = file.strip_prefix(&src).unwrap().to_str().unwrap();
+            breaches.extend(breaches_of(path, &fs::read_to_string(&file).unwrap()));
+        }
+    }
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn each_case_says_what_it_expects() {
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut breaches = Vec::new();
+    for entry in fs::read_dir(&cases).into_iter().flatten() {
+        let case = entry.unwrap().path();
+        if !case.join("matrix.toml").is_file() {
+            breaches.push(format!("{}: no matrix.toml", case.display()));
+        }
+        let is_expectation = |file: &PathBuf| file.extension().is_some_and(|ext| ext == "txt");
+        if !case.is_dir() || !files_below(&case).iter().any(is_expectation) {
+            breaches.push(format!("{}: no .txt with what is expected", case.display()));
+        }
+    }
+    assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn breaches_are_found() {
+    let check = |path: &str, line: &str, expected: &[&str]| {
+        let text = format!("//! Owns a.\n//! Does not know b.\n{line}\n");
+        let expected: Vec<String> = (expected.iter())
+            .map(|what| format!("src/{path}:3: {what}"))
+            .collect();
+        assert_eq!(breaches_of(path, &text), expected, "{line}");
+    };
+    check("plan/cell.rs", "use crate::config::matrix::Matrix;", &[]);
+    check("plan/cell.rs", "use crate::plan::dag::Dag;", &[]);
+    check(
+        "plan/cell.rs",
+        "use crate::judge::stats;",
+        &["`plan` must not use `judge`"],
+    );
+    check(
+        "words/key.rs",
+        "    let x = crate::edge::git::Git;",
+        &["`words` must not use `edge`"],
+    );
+    check(
+        "edge/git.rs",
+        "use crate::run::Event;",
+        &["`edge` must not use `run`"],
+    );
+    check(
+        "run/mod.rs",
+        "use crate::{plan, judge};",
+        &["name each layer in a `use` of its own"],
+    );
+    check("lib.rs", "pub use crate::run::Event;", &[]);
+    check("cli.rs", "use clap::Parser;", &[]);
+    check("main.rs", "use matrix::cli;", &[]);
+    check(
+        "run/mod.rs",
+        "use clap::Parser;",
+        &["`clap` outside its home (cli)"],
+    );
+    check(
+        "config/hook.rs",
+        "use kdl::KdlNode;",
+        &["`kdl` outside its home (config/profile)"],
+    );
+    check("config/profile/knob.rs", "use kdl::KdlNode;", &[]);
+    check("run/mod.rs", "// toml::Table is not for us", &[]);
+    check("run/mod.rs", "use my_toml::Table;", &[]);
+    check("edge/git.rs", "use std::fs;", &[]);
+    check(
+        "judge/stats.rs",
+        "use std::fs;",
+        &["`std::fs` in a pure layer"],
+    );
+    check(
+        "run/dispatch.rs",
+        "Instant::now()",
+        &["`Instant::now` in a pure layer"],
+    );
+    check(
+        "plan/dag.rs",
+        "println!();",
+        &["`println!` outside the reporters"],
+    );
+    check("report/text.rs", "println!();", &[]);
+    check(
+        "report/text.rs",
+        "x.unwrap();",
+        &["`.unwrap()` outside tests: return an error"],
+    );
+    check(
+        "report/text.rs",
+        "#[cfg(test)]\nmod tests {\n    x.unwrap();\n}",
+        &[],
+    );
+    check("report/tests.rs", "x.unwrap();", &[]);
+    let head = "the first two lines say (`//! `) what it owns and does not know";
+    assert_eq!(
+        breaches_of("lib.rs", "//! One line.\n"),
+        [format!("src/lib.rs:1: {head}")]
+    );
+    let long = format!("//! a\n//! b\n{}", "\n".repeat(LINES_MAX - 1));
+    assert_eq!(breaches_of("lib.rs", &long).len(), 1);
+    assert_eq!(
+        breaches_of("other/x.rs", "//! a\n//! b\n"),
+        ["src/other/x.rs:1: `other` is no layer"]
+    );
+}
