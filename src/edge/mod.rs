@@ -1,8 +1,10 @@
 //! Owns what touches the world: git, hosts, tuning, the store, outputs of programs.
 //! Does not know what is planned or why.
 
+pub mod environment;
 pub mod git;
 pub mod host;
 pub mod parse;
+pub mod quiet;
 pub mod store;
 pub mod tune;

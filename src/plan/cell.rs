@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::pairwise;
+use super::pairwise::{self, Forbidden};
 use super::projection::{Memo, Projection};
 use super::scope::Scope;
 use crate::config::matrix::{Matrix, Preset, Sampling};
@@ -427,18 +427,38 @@ fn widest_axis(scope: Scope, sizes: &[usize]) -> Span {
     widest.map_or(scope.matrix.run.span, |axis| axes[axis].span)
 }
 
-/// A covering array over the axes that are not compared; those are crossed with each row, so that
-/// every comparison has both of its sides.
+/// A covering array: every pair of values that some cell of the product has is in some cell here.
+/// Compared axes are crossed with each row, so that every comparison has both of its sides.
 fn covering(scope: Scope, sizes: &[usize], seed: u64, cells: &mut Cells) -> Result<(), Diagnostic> {
-    let compared: Vec<usize> = scope
-        .matrix
-        .compares
-        .iter()
-        .filter_map(|compare| scope.axes.iter().position(|axis| axis.name == compare.axis.value))
+    let compares = scope.matrix.compares.iter();
+    let compared = compares.filter_map(|compare| axis_named(scope, &compare.axis.value));
+    let crossed = Projection::new(compared.collect(), sizes);
+    let excludes = scope.matrix.excludes.iter();
+    let rules: Vec<Forbidden> = excludes
+        .map(|exclude| {
+            let axes = scope.axes_of(&exclude.when.mentions);
+            Forbidden {
+                axes: axes.clone(),
+                is_forbidden: Box::new(move |values| {
+                    let mut cell = vec![0; scope.axes.len()];
+                    for (&axis, &value) in axes.iter().zip(values) {
+                        cell[axis] = value;
+                    }
+                    // An expression that cannot be computed is reported when cells are made.
+                    scope.test(&exclude.when, &cell, &axes).unwrap_or(false)
+                }),
+            }
+        })
         .collect();
-    let sampled: Vec<usize> = (0..sizes.len()).filter(|axis| !compared.contains(axis)).collect();
-    let crossed = Projection::new(compared, sizes);
-    let rows = pairwise_rows(scope, sizes, &sampled, &crossed, seed)?;
+    let mut rows = pairwise::pairwise(sizes, &rules, seed).map_err(|error| {
+        Diagnostic::error(format!("no covering array: {error}"))
+            .at(widest_axis(scope, sizes), "the axis with the most values")
+    })?;
+    for row in &mut rows {
+        crossed.axes.iter().for_each(|&axis| row[axis] = 0);
+    }
+    rows.sort_unstable();
+    rows.dedup();
     if (rows.len() as u64).saturating_mul(crossed.size) > CELLS_MAX as u64 {
         return Err(Diagnostic::error(format!(
             "{} rows of a covering array × {} compared values; at most {CELLS_MAX} cells are allowed",
@@ -450,10 +470,8 @@ fn covering(scope: Scope, sizes: &[usize], seed: u64, cells: &mut Cells) -> Resu
     for row in rows {
         let mut failed = None;
         crossed.for_each(sizes, |values| {
-            let mut cell = values.to_vec();
-            for (&axis, &value) in sampled.iter().zip(&row) {
-                cell[axis] = value;
-            }
+            let mut cell = row.clone();
+            crossed.axes.iter().for_each(|&axis| cell[axis] = values[axis]);
             match rules.excluding(&cell) {
                 Ok(None) => cells.data.extend_from_slice(&cell),
                 Ok(Some(rule)) => cells.excluded[rule] += 1,
@@ -465,6 +483,10 @@ fn covering(scope: Scope, sizes: &[usize], seed: u64, cells: &mut Cells) -> Resu
         }
     }
     Ok(())
+}
+
+fn axis_named(scope: Scope, name: &str) -> Option<usize> {
+    scope.axes.iter().position(|axis| axis.name == name)
 }
 
 /// Adds the cells of `[[include]]`; a cell that is there already is an error.
@@ -534,15 +556,4 @@ fn include(
         }
     }
     if problems.is_empty() { Ok(()) } else { Err(problems) }
-}
-
-fn pairwise_rows(
-    _scope: Scope,
-    sizes: &[usize],
-    sampled: &[usize],
-    _crossed: &Projection,
-    seed: u64,
-) -> Result<Vec<Vec<u16>>, Diagnostic> {
-    let _ = (sizes, sampled, seed, pairwise::placeholder());
-    Ok(Vec::new())
 }

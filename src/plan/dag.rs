@@ -75,7 +75,7 @@ pub struct ComparePlan {
     pub axis: usize,
     /// The value that the others are compared with.
     pub baseline: u16,
-    /// Cell → group.
+    /// Cell → group; [`NONE`] where there is nothing to compare with.
     pub of_cell: Vec<u32>,
     pub groups: usize,
 }
@@ -368,12 +368,25 @@ fn compares(
         let Some(baseline) = baseline else { continue };
         let others = (0..cells.axes.len()).filter(|&other| other != axis).collect();
         let projection = Projection::new(others, &cells.sizes());
+        // A group is a comparison only if it has the baseline and something beside it.
+        let mut members: HashMap<u64, (bool, bool)> = HashMap::new();
+        for cell in cells.iter() {
+            let (has_baseline, has_other) = members.entry(projection.index(cell)).or_default();
+            match usize::from(cell[axis]) == baseline {
+                true => *has_baseline = true,
+                false => *has_other = true,
+            }
+        }
         let mut seen: HashMap<u64, u32> = HashMap::new();
         let of_cell: Vec<u32> = cells
             .iter()
             .map(|cell| {
+                let group = projection.index(cell);
+                if members.get(&group) != Some(&(true, true)) {
+                    return NONE;
+                }
                 let next = seen.len() as u32;
-                *seen.entry(projection.index(cell)).or_insert(next)
+                *seen.entry(group).or_insert(next)
             })
             .collect();
         plans.push(ComparePlan {
@@ -450,7 +463,9 @@ impl Plan<'_> {
                 todo.setups[setup][step as usize] = true;
             }
             for (compare, groups) in self.compares.iter().zip(&mut todo.compares) {
-                groups[compare.of_cell[cell] as usize] = true;
+                if let Some(group) = groups.get_mut(compare.of_cell[cell] as usize) {
+                    *group = true;
+                }
             }
         }
         for (step, needed) in self.builds.steps.iter().zip(&mut todo.builds) {
@@ -574,8 +589,8 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
             continue;
         };
         for (compare, nodes) in plan.compares.iter().zip(&compares) {
-            if let Some(node) = nodes[compare.of_cell[cell] as usize] {
-                graph.add_edge(run, node, ());
+            if let Some(Some(node)) = nodes.get(compare.of_cell[cell] as usize) {
+                graph.add_edge(run, *node, ());
             }
         }
     }

@@ -122,7 +122,8 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
         let rule = &plan.matrix.compares[compare_plan.rule];
         let axis = compare_plan.axis;
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (cell, group) in compare_plan.of_cell.iter().enumerate() {
+        let in_groups = compare_plan.of_cell.iter().enumerate();
+        for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
             groups.entry(*group).or_default().push(cell as u32);
         }
         for cells in groups.into_values() {

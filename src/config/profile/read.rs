@@ -1,0 +1,734 @@
+//! Owns the grammar of profiles: which nodes there are and what each declares.
+//! Does not know facts, other profiles, nor how a file is set.
+
+use std::ops::RangeInclusive;
+
+use kdl::KdlValue;
+
+use super::split::{Node, PROBLEMS_MAX, split};
+use super::{Beside, Choice, Condition, CpuList, Item, Knob, Profile, Setting, Wanted};
+use crate::words::diag::{At, Diagnostic, SourceId, Span, suggest};
+use crate::words::units::parse_size;
+
+/// Declared lines of one profile at the most.
+pub const KNOBS_MAX: usize = 512;
+/// A text (value, pattern, name) at the most.
+const TEXT_BYTES_MAX: usize = 512;
+/// A second, in microseconds: a longer allowed wake-up latency restrains no C-state.
+const DMA_LATENCY_US_MAX: i128 = 1_000_000;
+/// Pages of one size at the most.
+const HUGE_PAGES_MAX: i128 = 1 << 24;
+const NUMA_NODE_MAX: i128 = 1023;
+
+/// What a node may look like.
+struct Form {
+    name: &'static str,
+    /// One line that shows how it is written.
+    usage: &'static str,
+    args: RangeInclusive<usize>,
+    /// Beside `optional`.
+    props: &'static [&'static str],
+    /// Whether `optional` makes sense.
+    optional: bool,
+    block: bool,
+}
+
+const fn form(
+    name: &'static str,
+    usage: &'static str,
+    args: RangeInclusive<usize>,
+    props: &'static [&'static str],
+) -> Form {
+    Form {
+        name,
+        usage,
+        args,
+        props,
+        optional: true,
+        block: false,
+    }
+}
+
+const ABOUT: Form = Form {
+    optional: false,
+    ..form("about", "about \"why and for what\"", 1..=1, &[])
+};
+const EXTENDS: Form = Form {
+    optional: false,
+    ..form("extends", "extends \"quiet\"", 1..=1, &[])
+};
+/// Its properties are facts: any name is allowed.
+const WHEN: Form = Form {
+    optional: false,
+    block: true,
+    ..form("when", "when disk=\"nvme\" { … }", 0..=1, &[])
+};
+const BLOCK: Form = Form {
+    block: true,
+    ..form(
+        "block",
+        "block \"nvme*\" { scheduler \"none\" }",
+        1..=1,
+        &[],
+    )
+};
+const FORMS: [Form; 17] = [
+    ABOUT,
+    EXTENDS,
+    form("governor", "governor \"performance\"", 1..=1, &[]),
+    form("turbo", "turbo #false", 1..=1, &[]),
+    form("smt", "smt #false", 1..=1, &[]),
+    form("idle-state", "idle-state \"C6\" #false", 2..=2, &[]),
+    form("dma-latency-us", "dma-latency-us 0", 1..=1, &[]),
+    form("thp", "thp \"never\"", 1..=1, &[]),
+    form("thp-defrag", "thp-defrag \"never\"", 1..=1, &[]),
+    form(
+        "huge-pages",
+        "huge-pages 512 size=\"2M\" node=0",
+        1..=1,
+        &["size", "node"],
+    ),
+    form("sysctl", "sysctl \"vm.swappiness\" 10", 2..=8, &[]),
+    form(
+        "sysfs",
+        "sysfs \"/sys/block/*/queue/nomerges\" 2",
+        2..=2,
+        &["persistent"],
+    ),
+    BLOCK,
+    form("irq-affinity", "irq-affinity \"nvme*\" \"0-1\"", 2..=2, &[]),
+    form("cpus", "cpus \"2-7\"", 1..=1, &[]),
+    form("drop-caches", "drop-caches #true", 1..=1, &[]),
+    form("stop-service", "stop-service \"irqbalance\"", 1..=1, &[]),
+];
+
+const GOVERNORS: [&str; 6] = [
+    "performance",
+    "powersave",
+    "schedutil",
+    "ondemand",
+    "conservative",
+    "userspace",
+];
+const THP: [&str; 3] = ["always", "madvise", "never"];
+const THP_DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
+
+/// Files below /sys/block/DEVICE/queue, by the kernel's names.
+const QUEUE: [&str; 15] = [
+    "scheduler",
+    "nr_requests",
+    "read_ahead_kb",
+    "max_sectors_kb",
+    "nomerges",
+    "rq_affinity",
+    "wbt_lat_usec",
+    "write_cache",
+    "io_poll",
+    "io_poll_delay",
+    "io_timeout",
+    "iostats",
+    "add_random",
+    "rotational",
+    "stable_writes",
+];
+
+/// Reads a profile. Whatever could be read is returned beside the problems of all that could not.
+pub fn parse(name: &str, source: SourceId, text: &str) -> (Profile, Vec<Diagnostic>) {
+    let (nodes, problems) = split(source, text);
+    let mut reader = Reader {
+        problems,
+        profile: Profile {
+            name: name.to_owned(),
+            about: None,
+            extends: None,
+            items: Vec::new(),
+        },
+        about: None,
+    };
+    reader.nodes(&nodes, &[]);
+    reader.refuse_repeats();
+    let mut problems = reader.problems;
+    problems.sort_by_key(|problem| problem.label.as_ref().map(|(span, _)| span.start));
+    let more = problems.len().saturating_sub(PROBLEMS_MAX);
+    if more > 0 {
+        problems.truncate(PROBLEMS_MAX);
+        problems.push(Diagnostic::error(format!("and {more} more problems")));
+    }
+    (reader.profile, problems)
+}
+
+struct Reader {
+    problems: Vec<Diagnostic>,
+    profile: Profile,
+    about: Option<Span>,
+}
+
+impl Reader {
+    fn problem(&mut self, problem: Diagnostic) {
+        self.problems.push(problem);
+    }
+
+    fn nodes(&mut self, nodes: &[Node], when: &[At<Condition>]) {
+        for node in nodes {
+            if self.profile.items.len() >= KNOBS_MAX {
+                let help = format!("the limit of one profile is {KNOBS_MAX}");
+                let problem = Diagnostic::error("too many knobs").at(node.name.span, "one more");
+                return self.problem(problem.help(help));
+            }
+            if node.name.value == WHEN.name {
+                self.when(node, when);
+            } else if self.fits(node) {
+                self.node(node, when);
+            }
+        }
+    }
+
+    /// Whether a node is known and has the form it must have; says what is wrong with it.
+    fn fits(&mut self, node: &Node) -> bool {
+        let name = node.name.value.as_str();
+        let Some(form) = FORMS.iter().find(|form| form.name == name) else {
+            let names = FORMS.iter().map(|form| form.name).chain([WHEN.name]);
+            let help = suggest(name, names);
+            self.problem(
+                Diagnostic::error(format!("`{name}` is not a node of a profile"))
+                    .at(node.name.span, "unknown")
+                    .help(help),
+            );
+            return false;
+        };
+        let before = self.problems.len();
+        self.props(node, form);
+        self.args(node, form);
+        match &node.block {
+            Some((opening, _)) if !form.block => self.problem(
+                Diagnostic::error(format!("`{name}` has no block"))
+                    .at(*opening, "not here")
+                    .help(format!("it is written `{}`", form.usage)),
+            ),
+            None if form.block => self.problem(
+                Diagnostic::error(format!("`{name}` needs a block"))
+                    .at(node.name.span, "without `{`")
+                    .help(format!("it is written `{}`", form.usage)),
+            ),
+            _ => {}
+        }
+        self.problems.len() == before
+    }
+
+    fn args(&mut self, node: &Node, form: &Form) {
+        let name = form.name;
+        let help = format!("it is written `{}`", form.usage);
+        if let Some(extra) = node.args.get(*form.args.end()) {
+            self.problem(
+                Diagnostic::error(format!("`{name}` has too many values"))
+                    .at(extra.span, "one too many")
+                    .help(help),
+            );
+        } else if node.args.len() < *form.args.start() {
+            let few = if node.args.is_empty() {
+                "no value"
+            } else {
+                "too few values"
+            };
+            self.problem(
+                Diagnostic::error(format!("`{name}` has {few}"))
+                    .at(node.name.span, few)
+                    .help(help),
+            );
+        }
+    }
+
+    fn props(&mut self, node: &Node, form: &Form) {
+        let allowed = form.props.iter().copied();
+        let allowed: Vec<&str> = allowed.chain(form.optional.then_some("optional")).collect();
+        for (index, (name, _)) in node.props.iter().enumerate() {
+            if !allowed.contains(&name.value.as_str()) {
+                let help = suggest(&name.value, allowed.iter().copied());
+                self.problem(
+                    Diagnostic::error(format!("`{}` has no property `{}`", form.name, name.value))
+                        .at(name.span, "unknown")
+                        .help(help),
+                );
+            }
+            self.refuse_repeated_prop(&node.props[..index], name);
+        }
+    }
+
+    /// KDL would take the last one silently.
+    fn refuse_repeated_prop(&mut self, before: &[(At<String>, At<KdlValue>)], name: &At<String>) {
+        if let Some((first, _)) = before.iter().find(|(other, _)| other.value == name.value) {
+            self.problem(
+                Diagnostic::error(format!("`{}` is given twice", name.value))
+                    .at(name.span, "again here")
+                    .also(first.span, "first here"),
+            );
+        }
+    }
+
+    fn node(&mut self, node: &Node, when: &[At<Condition>]) {
+        let optional = self.flag(node, "optional").unwrap_or(false);
+        let setting = match node.name.value.as_str() {
+            "about" => return self.about(node, when),
+            "extends" => return self.extends(node, when),
+            "block" => return self.block(node, when, optional),
+            "drop-caches" => self
+                .bool(&node.args[0])
+                .map(|value| Setting::DropCaches(Wanted { value, optional })),
+            "dma-latency-us" => self
+                .number(&node.args[0], 0..=DMA_LATENCY_US_MAX)
+                .map(|us| {
+                    Setting::DmaLatency(Wanted {
+                        value: us as u32,
+                        optional,
+                    })
+                }),
+            "cpus" => self
+                .cpus(&node.args[0])
+                .map(|value| Setting::Cpus(Wanted { value, optional })),
+            "stop-service" => self
+                .service(&node.args[0])
+                .map(|value| Setting::StopService(Wanted { value, optional })),
+            _ => self.knob(node, optional).map(Setting::Knob),
+        };
+        if let Some(setting) = setting {
+            self.item(node.name.span, when, setting);
+        }
+    }
+
+    fn item(&mut self, span: Span, when: &[At<Condition>], setting: Setting) {
+        self.profile.items.push(Item {
+            span,
+            when: when.to_vec(),
+            setting,
+        });
+    }
+
+    fn about(&mut self, node: &Node, when: &[At<Condition>]) {
+        let first = self.about.replace(node.name.span);
+        if self.is_head(node, when, first) {
+            self.profile.about = self.text(&node.args[0]);
+        }
+    }
+
+    fn extends(&mut self, node: &Node, when: &[At<Condition>]) {
+        let first = self.profile.extends.as_ref().map(|at| at.span);
+        if self.is_head(node, when, first) {
+            let name = self.text(&node.args[0]);
+            self.profile.extends = name.map(|name| At::new(name, node.args[0].span));
+        }
+    }
+
+    /// Whether a node that is about the whole file stands once and outside of any `when`.
+    fn is_head(&mut self, node: &Node, when: &[At<Condition>], first: Option<Span>) -> bool {
+        let name = &node.name.value;
+        if let Some(first) = first {
+            self.problem(
+                Diagnostic::error(format!("`{name}` is given twice"))
+                    .at(node.name.span, "again here")
+                    .also(first, "first here"),
+            );
+            return false;
+        }
+        if !when.is_empty() {
+            self.problem(
+                Diagnostic::error(format!("`{name}` cannot depend on a fact"))
+                    .at(node.name.span, "inside `when`")
+                    .help("put it at the top of the file"),
+            );
+            return false;
+        }
+        true
+    }
+
+    fn when(&mut self, node: &Node, outer: &[At<Condition>]) {
+        let mut conditions = outer.to_vec();
+        for (index, (name, value)) in node.props.iter().enumerate() {
+            self.refuse_repeated_prop(&node.props[..index], name);
+            if let Some(text) = self.text(value) {
+                let fact = Condition::Fact {
+                    name: name.value.clone(),
+                    value: text,
+                };
+                let span = Span {
+                    start: name.span.start,
+                    ..value.span
+                };
+                conditions.push(At::new(fact, span));
+            }
+        }
+        for arg in &node.args {
+            if let Some(text) = self.text(arg) {
+                conditions.push(At::new(Condition::Expression(text), arg.span));
+            }
+        }
+        self.args(node, &WHEN);
+        let help = "it is written `when disk=\"nvme\" { … }` or `when \"cpus > 8\" { … }`";
+        if node.args.is_empty() && node.props.is_empty() {
+            self.problem(
+                Diagnostic::error("`when` has no condition")
+                    .at(node.name.span, "when what?")
+                    .help(help),
+            );
+        }
+        match &node.block {
+            Some((_, nodes)) => self.nodes(nodes, &conditions),
+            None => self.problem(
+                Diagnostic::error("`when` needs a block")
+                    .at(node.name.span, "without `{`")
+                    .help(help),
+            ),
+        }
+    }
+
+    /// `block "nvme*" { scheduler "none"; … }`: each child is a file of the device's queue.
+    fn block(&mut self, node: &Node, when: &[At<Condition>], optional: bool) {
+        let Some(device) = self.component(&node.args[0]) else {
+            return;
+        };
+        let Some((_, children)) = &node.block else {
+            return;
+        };
+        for child in children {
+            let name = child.name.value.as_str();
+            if !QUEUE.contains(&name) {
+                let help = suggest(name, QUEUE);
+                self.problem(
+                    Diagnostic::error(format!("`{name}` is not a setting of a block device"))
+                        .at(child.name.span, "unknown")
+                        .help(help),
+                );
+                continue;
+            }
+            let form = form(
+                "block",
+                "block \"nvme*\" { scheduler \"none\" }",
+                1..=1,
+                &[],
+            );
+            let before = self.problems.len();
+            self.props(child, &form);
+            self.args(
+                child,
+                &Form {
+                    name: "block",
+                    ..form
+                },
+            );
+            if self.problems.len() > before {
+                continue;
+            }
+            let optional = self.flag(child, "optional").unwrap_or(optional);
+            let Some(value) = self.value(&child.args[0]) else {
+                continue;
+            };
+            let pattern = format!("/sys/block/{device}/queue/{name}");
+            let shown = format!("block {device} {name}");
+            let knob = plain(shown, pattern, value, optional);
+            self.item(child.name.span, when, Setting::Knob(knob));
+        }
+    }
+
+    fn knob(&mut self, node: &Node, optional: bool) -> Option<Knob> {
+        const CPU: &str = "/sys/devices/system/cpu";
+        const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
+        let name = node.name.value.as_str();
+        let first = &node.args[0];
+        let one = |pattern: String, value: String| plain(name.to_owned(), pattern, value, optional);
+        Some(match name {
+            "governor" => one(
+                format!("{CPU}/cpufreq/policy*/scaling_governor"),
+                self.one_of(first, &GOVERNORS)?,
+            ),
+            "turbo" => {
+                let on = self.bool(first)?;
+                let choice = |file: &str, on: bool| Choice {
+                    pattern: format!("{CPU}/{file}"),
+                    value: u8::from(on).to_string(),
+                    beside: None,
+                };
+                // intel_pstate has its own file, which says the opposite.
+                let choices = vec![
+                    choice("intel_pstate/no_turbo", !on),
+                    choice("cpufreq/boost", on),
+                ];
+                Knob {
+                    choices,
+                    ..one(String::new(), String::new())
+                }
+            }
+            "smt" => one(
+                super::SMT_CONTROL.to_owned(),
+                if self.bool(first)? { "on" } else { "off" }.to_owned(),
+            ),
+            "idle-state" => {
+                let state = self.component(first)?;
+                let enabled = self.bool(&node.args[1])?;
+                let mut knob = one(
+                    format!("{CPU}/cpu*/cpuidle/state*/disable"),
+                    u8::from(!enabled).to_string(),
+                );
+                knob.name = format!("idle-state {state}");
+                knob.choices[0].beside = Some(Beside::Reads {
+                    file: "name".to_owned(),
+                    pattern: state,
+                });
+                knob
+            }
+            "thp" => one(format!("{HUGE}/enabled"), self.one_of(first, &THP)?),
+            "thp-defrag" => one(format!("{HUGE}/defrag"), self.one_of(first, &THP_DEFRAG)?),
+            "huge-pages" => {
+                let (pattern, shown) = self.huge_pages(node)?;
+                let pages = self.number(first, 0..=HUGE_PAGES_MAX)?;
+                plain(shown, pattern, pages.to_string(), optional)
+            }
+            "sysctl" => {
+                let pattern = self.sysctl(first)?;
+                let values = node.args[1..].iter();
+                let values: Option<Vec<String>> = values.map(|arg| self.value(arg)).collect();
+                let shown = format!("sysctl {}", first.value.as_string().unwrap_or(""));
+                plain(shown, pattern, values?.join(" "), optional)
+            }
+            "sysfs" => {
+                let pattern = self.sysfs(first)?;
+                let value = self.value(&node.args[1])?;
+                let shown = format!("sysfs {pattern}");
+                let persistent = self.flag(node, "persistent").unwrap_or(false);
+                Knob {
+                    persistent,
+                    ..plain(shown, pattern, value, optional)
+                }
+            }
+            _ => {
+                let device = self.component(first)?;
+                let cpus = self.cpus(&node.args[1])?;
+                let mut knob = one("/proc/irq/*/smp_affinity_list".to_owned(), cpus.to_string());
+                knob.name = format!("irq-affinity {device}");
+                knob.choices[0].beside = Some(Beside::Entry { pattern: device });
+                knob
+            }
+        })
+    }
+
+    /// The pattern and the shown name of a pool of huge pages.
+    fn huge_pages(&mut self, node: &Node) -> Option<(String, String)> {
+        let mut size_kib = 2048;
+        let mut pool = "/sys/kernel/mm/hugepages".to_owned();
+        let mut shown = "huge-pages".to_owned();
+        for (name, value) in &node.props {
+            match name.value.as_str() {
+                "size" => {
+                    let text = self.text(value)?;
+                    let Some(bytes) = parse_size(&text).filter(|b| b.is_power_of_two()) else {
+                        self.wrong(value, "a size such as \"2M\" or \"1G\"");
+                        return None;
+                    };
+                    size_kib = bytes / 1024;
+                    shown += &format!(" size={text}");
+                }
+                "node" => {
+                    let node = self.number(value, 0..=NUMA_NODE_MAX)?;
+                    pool = format!("/sys/devices/system/node/node{node}/hugepages");
+                    shown += &format!(" node={node}");
+                }
+                _ => {}
+            }
+        }
+        let pattern = format!("{pool}/hugepages-{size_kib}kB/nr_hugepages");
+        Some((pattern, shown))
+    }
+
+    /// The file of a sysctl. As in sysctl(8), the separator that comes first separates; the other
+    /// one stands for the one it is not (`net.ipv4.conf.eth0/1.forwarding`).
+    fn sysctl(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        let name = self.text(arg)?;
+        let dots = name
+            .find(['.', '/'])
+            .is_none_or(|at| name[at..].starts_with('.'));
+        let swap = |c| match c {
+            '.' => '/',
+            '/' => '.',
+            c => c,
+        };
+        let path: String = match dots {
+            true => name.chars().map(swap).collect(),
+            false => name.clone(),
+        };
+        let plain = |part: &str| !part.is_empty() && !part.contains(char::is_whitespace);
+        if !path.contains('/') || !path.split('/').all(plain) || path.split('/').any(is_dots) {
+            self.wrong(arg, "a sysctl such as \"vm.swappiness\"");
+            return None;
+        }
+        if path == "vm/drop_caches" {
+            self.problem(
+                Diagnostic::error("`vm.drop_caches` is an action, not a setting")
+                    .at(arg.span, "cannot be put back")
+                    .help("write `drop-caches #true`: it is then done before each run"),
+            );
+            return None;
+        }
+        Some(format!("/proc/sys/{path}"))
+    }
+
+    fn sysfs(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        let path = self.text(arg)?;
+        let inside = path.starts_with("/sys/") || path.starts_with("/proc/");
+        if !inside || path.ends_with('/') || path.contains("//") || path.split('/').any(is_dots) {
+            self.wrong(arg, "an absolute path below /sys or /proc, without `..`");
+            return None;
+        }
+        Some(path)
+    }
+
+    /// A name or pattern that is one part of a path.
+    fn component(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        let text = self.text(arg)?;
+        if text.contains('/') || is_dots(&text) {
+            self.wrong(arg, "a name or a pattern such as \"nvme*\", without `/`");
+            return None;
+        }
+        Some(text)
+    }
+
+    fn service(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        let name = self.text(arg)?;
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "@._:-\\".contains(c);
+        // A leading dash would be an option of systemctl.
+        if name.starts_with('-') || !name.chars().all(allowed) {
+            self.wrong(arg, "a systemd unit such as \"irqbalance\"");
+            return None;
+        }
+        Some(name)
+    }
+
+    fn cpus(&mut self, arg: &At<KdlValue>) -> Option<CpuList> {
+        let text = self.value(arg)?;
+        match CpuList::parse(&text) {
+            Ok(cpus) => Some(cpus),
+            Err(reason) => {
+                self.problem(
+                    Diagnostic::error("this is not a list of CPUs")
+                        .at(arg.span, reason)
+                        .help("a list is written \"0-3,8\""),
+                );
+                None
+            }
+        }
+    }
+
+    fn one_of(&mut self, arg: &At<KdlValue>, allowed: &'static [&'static str]) -> Option<String> {
+        let text = self.text(arg)?;
+        if !allowed.contains(&text.as_str()) {
+            let help = suggest(&text, allowed.iter().copied());
+            self.problem(
+                Diagnostic::error(format!("`{text}` is not a value for this knob"))
+                    .at(arg.span, "unknown")
+                    .help(help),
+            );
+            return None;
+        }
+        Some(text)
+    }
+
+    /// What is written into a file: a text, an integer, or #true and #false as 1 and 0.
+    fn value(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        match &arg.value {
+            KdlValue::String(_) => self.text(arg),
+            KdlValue::Integer(number) => Some(number.to_string()),
+            KdlValue::Bool(on) => Some(u8::from(*on).to_string()),
+            KdlValue::Float(_) | KdlValue::Null => {
+                self.wrong(arg, "a text or an integer");
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, arg: &At<KdlValue>) -> Option<String> {
+        let KdlValue::String(text) = &arg.value else {
+            self.wrong(arg, "a text in quotes");
+            return None;
+        };
+        if text.trim().is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(['\n', '\0']) {
+            self.wrong(arg, &format!("one line of 1 to {TEXT_BYTES_MAX} bytes"));
+            return None;
+        }
+        Some(text.clone())
+    }
+
+    fn bool(&mut self, arg: &At<KdlValue>) -> Option<bool> {
+        let value = arg.value.as_bool();
+        if value.is_none() {
+            self.wrong(arg, "#true or #false");
+        }
+        value
+    }
+
+    fn number(&mut self, arg: &At<KdlValue>, range: RangeInclusive<i128>) -> Option<i128> {
+        let number = arg.value.as_integer().filter(|n| range.contains(n));
+        if number.is_none() {
+            let wanted = format!("an integer from {} to {}", range.start(), range.end());
+            self.wrong(arg, &wanted);
+        }
+        number
+    }
+
+    fn flag(&mut self, node: &Node, name: &str) -> Option<bool> {
+        let (_, value) = node.props.iter().find(|(prop, _)| prop.value == name)?;
+        self.bool(value)
+    }
+
+    fn wrong(&mut self, arg: &At<KdlValue>, wanted: &str) {
+        self.problem(
+            Diagnostic::error(format!("expected {wanted}")).at(arg.span, kind(&arg.value)),
+        );
+    }
+
+    /// The same knob twice under the same conditions: one of the two would be lost silently.
+    fn refuse_repeats(&mut self) {
+        let mut seen: Vec<(String, &Item)> = Vec::new();
+        let mut repeats = Vec::new();
+        for item in &self.profile.items {
+            let identity = item.setting.identity();
+            let first = seen
+                .iter()
+                .find(|(other, first)| *other == identity && first.when == item.when);
+            match first {
+                Some((_, first)) => repeats.push(
+                    Diagnostic::error("this knob is set twice")
+                        .at(item.span, "again here")
+                        .also(first.span, "first here")
+                        .help("remove one; a `when` block may override a knob"),
+                ),
+                None => seen.push((identity, item)),
+            }
+        }
+        self.problems.extend(repeats);
+    }
+}
+
+fn plain(name: String, pattern: String, value: String, optional: bool) -> Knob {
+    Knob {
+        name,
+        choices: vec![Choice {
+            pattern,
+            value,
+            beside: None,
+        }],
+        optional,
+        persistent: false,
+    }
+}
+
+fn is_dots(component: &str) -> bool {
+    component == "." || component == ".."
+}
+
+/// What a value is, for the words under it.
+fn kind(value: &KdlValue) -> &'static str {
+    match value {
+        KdlValue::String(_) => "this text",
+        KdlValue::Integer(_) => "this integer",
+        KdlValue::Float(_) => "this number",
+        KdlValue::Bool(_) => "this keyword",
+        KdlValue::Null => "nothing",
+    }
+}

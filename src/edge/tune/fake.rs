@@ -1,0 +1,301 @@
+//! Owns a fake machine: a folder whose `sys`, `proc` and `dev` stand for the real ones, with knobs
+//! that refuse, clamp, or show their choices in brackets as the kernel's do.
+//! Does not know profiles. Being files, its state survives the process that uses it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::edge::host::{
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Output, ServiceId,
+    Slot, Wait,
+};
+use crate::words::key::Key;
+use crate::words::sample::Ended;
+
+/// How a file differs from one that just holds what is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Quirk {
+    /// Writing fails with this kind.
+    Refuses(HostErrorKind),
+    /// A larger number becomes this one, silently.
+    Clamps(i64),
+    /// Writing it sets another file to 0, as vm.dirty_bytes does with vm.dirty_ratio; 0 is refused.
+    Clears(String),
+}
+
+/// A host over a folder. With the folder `/` it is the real machine's files.
+pub struct FakeRoot {
+    root: PathBuf,
+    quirks: BTreeMap<String, Quirk>,
+    /// Units that run; `systemctl` works on them.
+    units: RefCell<BTreeSet<String>>,
+    /// Calls of [`Host::files`] so far: round trips, if it were far away.
+    pub batches: Cell<u32>,
+    /// All commands that were run or started.
+    pub commands: RefCell<Vec<String>>,
+    /// Operations until the machine dies: all later ones do nothing and fail.
+    pub ops_left: Cell<Option<u32>>,
+    services: Cell<u64>,
+}
+
+impl FakeRoot {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        FakeRoot {
+            root: root.into(),
+            quirks: BTreeMap::new(),
+            units: RefCell::new(BTreeSet::new()),
+            batches: Cell::new(0),
+            commands: RefCell::new(Vec::new()),
+            ops_left: Cell::new(None),
+            services: Cell::new(0),
+        }
+    }
+
+    pub fn quirk(mut self, path: &str, quirk: Quirk) -> Self {
+        self.quirks.insert(path.to_owned(), quirk);
+        self
+    }
+
+    pub fn unit(self, name: &str) -> Self {
+        self.units.borrow_mut().insert(name.to_owned());
+        self
+    }
+
+    pub fn is_running(&self, unit: &str) -> bool {
+        self.units.borrow().contains(unit)
+    }
+
+    /// Makes a file with its folders.
+    pub fn put(&self, path: &str, text: &str) -> io::Result<()> {
+        let real = self.real(Path::new(path));
+        if let Some(folder) = real.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(real, text)
+    }
+
+    pub fn get(&self, path: &str) -> io::Result<String> {
+        fs::read_to_string(self.real(Path::new(path)))
+    }
+
+    fn real(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn file(&self, op: FileOp) -> Result<FileReply, HostError> {
+        match self.ops_left.get() {
+            Some(0) => return Err(error("the machine is dead", HostErrorKind::Other)),
+            left => self.ops_left.set(left.map(|left| left - 1)),
+        }
+        let failed = |path: &Path, error: io::Error| HostError {
+            message: format!("{}: {error}", path.display()),
+            kind: match error.kind() {
+                io::ErrorKind::NotFound => HostErrorKind::NotFound,
+                io::ErrorKind::PermissionDenied => HostErrorKind::PermissionDenied,
+                _ => HostErrorKind::Other,
+            },
+        };
+        match op {
+            FileOp::Read { path, bytes_max } => {
+                let bytes = read(&self.real(&path), bytes_max).map_err(|e| failed(&path, e))?;
+                match bytes.len() > bytes_max {
+                    true => Err(error("the file is too large", HostErrorKind::TooLarge)),
+                    false => Ok(FileReply::Bytes(bytes)),
+                }
+            }
+            FileOp::Write { path, bytes } => self.write(&path, &bytes).map_err(|error| HostError {
+                message: format!("{}: {}", path.display(), error.message),
+                ..error
+            }),
+            FileOp::Replace { path, bytes } => {
+                let real = self.real(&path);
+                let beside = real.with_extension("new");
+                fs::write(&beside, bytes)
+                    .and_then(|()| fs::rename(&beside, &real))
+                    .map(|()| FileReply::Done)
+                    .map_err(|e| failed(&path, e))
+            }
+            FileOp::List { path } => names(&self.real(&path)).map_err(|e| failed(&path, e)),
+            FileOp::MakeDir { path } => fs::create_dir_all(self.real(&path))
+                .map(|()| FileReply::Done)
+                .map_err(|e| failed(&path, e)),
+            FileOp::Remove { path } => match fs::remove_file(self.real(&path)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(&path, e)),
+                _ => Ok(FileReply::Done),
+            },
+            FileOp::Digest { path } => fs::read(self.real(&path))
+                .map(|bytes| FileReply::Digest(Key::of(&bytes)))
+                .map_err(|e| failed(&path, e)),
+            FileOp::Link { .. } | FileOp::Which { .. } => {
+                Err(error("the fake cannot do this", HostErrorKind::Other))
+            }
+        }
+    }
+
+    /// Writes as the kernel does: only what is there, and in its own way.
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<FileReply, HostError> {
+        let real = self.real(path);
+        let before = read(&real, usize::MAX - 1).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => error("no such file", HostErrorKind::NotFound),
+            _ => error(&e.to_string(), HostErrorKind::Other),
+        })?;
+        let before = String::from_utf8_lossy(&before).into_owned();
+        let text = String::from_utf8_lossy(bytes).trim().to_owned();
+        let quirk = self.quirks.get(&path.display().to_string());
+        let invalid = || error("Invalid argument (os error 22)", HostErrorKind::Other);
+        let after = match quirk {
+            Some(Quirk::Refuses(kind)) => return Err(error("the knob refuses", *kind)),
+            Some(Quirk::Clamps(max)) => {
+                let number: i64 = text.parse().map_err(|_| invalid())?;
+                number.min(*max).to_string()
+            }
+            Some(Quirk::Clears(other)) => {
+                if text == "0" {
+                    return Err(invalid());
+                }
+                let cleared = fs::write(self.real(Path::new(other)), "0\n");
+                cleared.map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
+                text
+            }
+            // On the real machine the kernel itself does what follows.
+            None if self.root == Path::new("/") => text,
+            None if before.contains('[') => select(&before, &text).ok_or_else(invalid)?,
+            None => text,
+        };
+        let opened = fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(&real);
+        opened
+            .and_then(|mut file| file.write_all(format!("{after}\n").as_bytes()))
+            .map(|()| FileReply::Done)
+            .map_err(|e| error(&e.to_string(), HostErrorKind::Other))
+    }
+
+    fn command(&self, command: &Command) -> Result<Output, HostError> {
+        let line = command.argv.join(" ");
+        self.commands.borrow_mut().push(line.clone());
+        let mut units = self.units.borrow_mut();
+        let argv: Vec<&str> = command.argv.iter().map(String::as_str).collect();
+        let status = match argv[..] {
+            ["sync"] => 0,
+            ["systemctl", "is-active", "--quiet", unit] if units.contains(unit) => 0,
+            ["systemctl", "is-active", "--quiet", unit] if unit.starts_with("unknown") => 4,
+            ["systemctl", "is-active", ..] => 3,
+            ["systemctl", "stop", unit] => i32::from(!units.remove(unit)),
+            ["systemctl", "start", unit] => i32::from(!units.insert(unit.to_owned())),
+            _ => {
+                let message = format!("`{line}`: no such program");
+                return Err(error(&message, HostErrorKind::NotFound));
+            }
+        };
+        Ok(output(Ended::Exit(status)))
+    }
+}
+
+fn error(message: &str, kind: HostErrorKind) -> HostError {
+    HostError {
+        message: message.to_owned(),
+        kind,
+    }
+}
+
+fn output(ended: Ended) -> Output {
+    Output {
+        ended,
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+        truncated: false,
+        duration: Duration::ZERO,
+        leftovers: Vec::new(),
+    }
+}
+
+/// One byte more than the limit where there is more.
+fn read(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limited = fs::File::open(path)?.take(bytes_max as u64 + 1);
+    { limited }.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn names(path: &Path) -> io::Result<FileReply> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(FileReply::Names(names))
+}
+
+/// `always [madvise] never` with the brackets at another word; None where there is no such word.
+fn select(choices: &str, wanted: &str) -> Option<String> {
+    let words = choices.split_whitespace();
+    let words: Vec<&str> = words.map(|word| word.trim_matches(['[', ']'])).collect();
+    words.contains(&wanted).then(|| {
+        let words = words.iter().map(|word| match *word == wanted {
+            true => format!("[{word}]"),
+            false => word.to_string(),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    })
+}
+
+impl Host for FakeRoot {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {
+        self.batches.set(self.batches.get() + 1);
+        Box::pin(async move { ops.into_iter().map(|op| self.file(op)).collect() })
+    }
+
+    fn run(&self, command: Command, _: Cancel) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move { self.command(&command) })
+    }
+
+    /// Carries out the holding of /dev/cpu_dma_latency; the number written is what it reads as.
+    fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>> {
+        Box::pin(async move {
+            self.commands.borrow_mut().push(command.argv.join(" "));
+            if let [.., path, us] = &command.argv[..] {
+                let us: i32 = us.parse().unwrap_or(0);
+                fs::write(self.real(Path::new(path)), us.to_le_bytes())
+                    .map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
+            }
+            self.services.set(self.services.get() + 1);
+            Ok(ServiceId(self.services.get()))
+        })
+    }
+
+    fn ended(&self, _: ServiceId) -> Wait<'_, Option<Output>> {
+        Box::pin(async { None })
+    }
+
+    fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move {
+            self.commands
+                .borrow_mut()
+                .push(format!("stop {}", service.0));
+            Ok(output(Ended::Signal(15)))
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        _: Holder,
+        _: &'a dyn Fn(&str),
+        _: Cancel,
+    ) -> Wait<'a, Result<Slot, HostError>> {
+        Box::pin(async { Ok(Slot(Box::new(()))) })
+    }
+
+    fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}

@@ -1,0 +1,144 @@
+//! Owns the journal: what was on the machine before a profile was applied, kept through any crash.
+//! Does not know how a knob is found or set.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::TuneError;
+use crate::edge::host::{FileOp, FileReply, Host, HostErrorKind};
+
+/// Changes when a field changes its meaning: an older or newer `matrix` then refuses the file.
+const VERSION: u32 = 1;
+/// 4096 knobs with long paths stay below.
+const JOURNAL_BYTES_MAX: usize = 4 << 20;
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Journal {
+    pub version: u32,
+    /// The kernel's id of the boot in which it was written: a reboot puts all but persistent knobs
+    /// back by itself.
+    pub boot_id: String,
+    pub profile: String,
+    /// RFC 3339, UTC.
+    pub since: String,
+    pub state: State,
+    pub entries: Vec<Entry>,
+    /// Units that ran and were stopped.
+    pub services: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum State {
+    /// Any of the knobs may hold its old value, the new one, or what the kernel made of it.
+    Applying,
+    /// All were read back: a third value is somebody else's.
+    Applied,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub knob: String,
+    pub path: String,
+    pub old: String,
+    pub new: String,
+    #[serde(default)]
+    pub persistent: bool,
+    /// Where the old value cannot be written back, this file and value bring it back: writing
+    /// vm.dirty_bytes clears vm.dirty_ratio, and only writing vm.dirty_ratio undoes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restore_by: Option<(String, String)>,
+}
+
+/// The journal, where there is one, and the id of the current boot.
+pub(super) async fn read(
+    host: &dyn Host,
+    path: &Path,
+) -> Result<(Option<Journal>, String), TuneError> {
+    let ops = vec![
+        FileOp::Read {
+            path: BOOT_ID.into(),
+            bytes_max: 64,
+        },
+        FileOp::Read {
+            path: path.into(),
+            bytes_max: JOURNAL_BYTES_MAX,
+        },
+    ];
+    let mut replies = host.files(ops).await.into_iter();
+    let boot_id = match replies.next() {
+        Some(Ok(FileReply::Bytes(bytes))) => String::from_utf8_lossy(&bytes).trim().to_owned(),
+        Some(Err(error)) => return Err(TuneError::Host(error)),
+        _ => String::new(),
+    };
+    let bytes = match replies.next() {
+        Some(Ok(FileReply::Bytes(bytes))) => bytes,
+        Some(Err(error)) if error.kind != HostErrorKind::NotFound => {
+            return Err(TuneError::Host(error));
+        }
+        _ => return Ok((None, boot_id)),
+    };
+    let broken = |reason: String| TuneError::Journal {
+        path: path.display().to_string(),
+        reason,
+    };
+    let journal: Journal =
+        serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+    if journal.version != VERSION {
+        let version = journal.version;
+        return Err(broken(format!("it has version {version}, not {VERSION}")));
+    }
+    Ok((Some(journal), boot_id))
+}
+
+/// Durable when this returns.
+pub(super) async fn write(
+    host: &dyn Host,
+    path: &Path,
+    journal: &Journal,
+) -> Result<(), TuneError> {
+    let broken = |reason: String| TuneError::Journal {
+        path: path.display().to_string(),
+        reason,
+    };
+    let bytes = serde_json::to_vec(journal).map_err(|error| broken(error.to_string()))?;
+    let mut ops = Vec::new();
+    if let Some(folder) = path.parent() {
+        ops.push(FileOp::MakeDir {
+            path: folder.into(),
+        });
+    }
+    ops.push(FileOp::Replace {
+        path: path.into(),
+        bytes,
+    });
+    for reply in host.files(ops).await {
+        reply.map_err(|error| broken(error.message))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn remove(host: &dyn Host, path: &Path) -> Result<(), TuneError> {
+    let ops = vec![FileOp::Remove { path: path.into() }];
+    for reply in host.files(ops).await {
+        reply.map_err(TuneError::Host)?;
+    }
+    Ok(())
+}
+
+impl Journal {
+    pub fn new(boot_id: String, profile: String, since: String, entries: Vec<Entry>) -> Self {
+        Journal {
+            version: VERSION,
+            boot_id,
+            profile,
+            since,
+            state: State::Applying,
+            entries,
+            services: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! Owns applying a profile to a host and putting the host back as it was found.
+//! Does not know what is planned, nor how a profile is written.
+//!
+//! The order that makes a crash harmless: read the old values, write them into the journal durably,
+//! write the new ones, read those back. Whoever starts next finds the journal and reverts.
+
+pub mod fake;
+mod find;
+mod journal;
+mod service;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::config::profile::{CpuList, Resolved};
+use crate::edge::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
+use crate::words::key::Key;
+use find::{Found, find, read_op, same, value_of, write_op};
+use journal::{Entry, Journal, State};
+
+pub use find::FILES_MAX;
+
+const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
+const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+/// A profile that is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub profile: String,
+    pub key: Key,
+    /// All files of the profile that hold what was wanted.
+    pub rows: Vec<Row>,
+    /// Optional knobs that the machine lacks, refuses or clamps; they are as they were.
+    pub skipped: Vec<Refusal>,
+    /// The CPUs that the workload may use; None is all.
+    pub cpus: Option<CpuList>,
+    /// Call [`drop_caches`] before each run.
+    pub drop_caches: bool,
+    /// The process that holds /dev/cpu_dma_latency; it must live as long as the profile.
+    pub dma_latency: Option<ServiceId>,
+    /// Units that were stopped.
+    pub services: Vec<String>,
+    /// What a user should know, such as a journal of an earlier boot that was dropped.
+    pub notes: Vec<String>,
+}
+
+/// One file of a profile: what it held and what it shall hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub knob: String,
+    pub path: String,
+    pub old: String,
+    pub new: String,
+}
+
+/// A knob that cannot be set, or does not stick.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub knob: String,
+    pub path: String,
+    pub wanted: String,
+    /// What the file holds instead, where it could be read.
+    pub found: Option<String>,
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(
+            f,
+            "`{}`: {}: wanted `{}`",
+            self.knob, self.path, self.wanted
+        )?;
+        if let Some(found) = &self.found {
+            write!(f, ", found `{found}`")?;
+        }
+        write!(f, ": {}", self.reason)
+    }
+}
+
+/// What became of one file or unit when a profile was put back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reverted {
+    pub knob: String,
+    /// The file, or `systemctl start UNIT`.
+    pub path: String,
+    /// What it held before the profile.
+    pub old: String,
+    pub outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The old value was written and read back.
+    PutBack,
+    /// It held the old value already.
+    AlreadyBack,
+    /// Somebody else set it meanwhile: their value is left.
+    ChangedByOthers { found: String },
+    /// The file is not there any more: its device went away.
+    Gone,
+    /// A reboot has put it back.
+    Rebooted,
+    /// It could not be put back; the journal keeps it for the next try.
+    Failed { reason: String },
+}
+
+/// Whether a profile is in force, and whether its knobs still hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    None,
+    /// Applied before the last reboot, which has put all back but the persistent knobs.
+    Rebooted {
+        profile: String,
+        since: String,
+    },
+    Active {
+        profile: String,
+        /// RFC 3339, UTC.
+        since: String,
+        /// The program died before all was set.
+        unfinished: bool,
+        rows: Vec<Row>,
+        /// Rows whose file holds a third value, with what it holds. The samples taken meanwhile are
+        /// not what their profile says.
+        changed: Vec<(Row, String)>,
+    },
+}
+
+/// A profile cannot be applied or put back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TuneError {
+    #[error(
+        "the profile `{profile}` is applied since {since}; profiles are not stacked: \
+         put it back first with `matrix machine revert`"
+    )]
+    Active { profile: String, since: String },
+    #[error(
+        "the journal {path} cannot be used: {reason}; it says how to put the machine back: \
+         look at it before you remove it"
+    )]
+    Journal { path: String, reason: String },
+    /// All that was set before has been put back, or is listed in `left`.
+    #[error("{}", show_refused(.refused, .left))]
+    Refused {
+        refused: Vec<Refusal>,
+        left: Vec<Reverted>,
+    },
+    #[error("{0}")]
+    Host(HostError),
+}
+
+fn show_refused(refused: &[Refusal], left: &[Reverted]) -> String {
+    let mut lines = vec!["the profile cannot be applied".to_owned()];
+    lines.extend(refused.iter().map(|refusal| format!("  {refusal}")));
+    match left.is_empty() {
+        true => lines.push(
+            "the machine is as it was; add `optional=#true` to knobs that it may lack".to_owned(),
+        ),
+        false => lines.push("not put back, try `matrix machine revert`:".to_owned()),
+    }
+    let left = left.iter();
+    lines.extend(left.map(|row| format!("  {} (was `{}`)", row.path, row.old)));
+    lines.join("\n")
+}
+
+/// What applying would change, without changing anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRun {
+    pub rows: Vec<Row>,
+    /// Knobs that would be skipped.
+    pub skipped: Vec<Refusal>,
+    /// Knobs because of which the profile could not be applied.
+    pub refused: Vec<Refusal>,
+    /// Units that would be stopped.
+    pub services: Vec<String>,
+}
+
+/// Reads what a profile would set. A knob that is there can still refuse its value.
+pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, TuneError> {
+    let (found, missing) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
+    let (mut skipped, mut refused) = (Vec::new(), Vec::new());
+    for (knob, refusal) in missing {
+        match profile.knobs[knob].optional {
+            true => skipped.push(refusal),
+            false => refused.push(refusal),
+        }
+    }
+    let mut services = Vec::new();
+    for wanted in &profile.services {
+        match service::is_active(host, &wanted.value).await {
+            Ok(true) => services.push(wanted.value.clone()),
+            Ok(false) => {}
+            Err(refusal) if wanted.optional => skipped.push(refusal),
+            Err(refusal) => refused.push(refusal),
+        }
+    }
+    Ok(DryRun {
+        rows: found.iter().map(|file| row(file, profile)).collect(),
+        skipped,
+        refused,
+        services,
+    })
+}
+
+fn row(file: &Found, profile: &Resolved) -> Row {
+    Row {
+        knob: profile.knobs[file.knob].name.clone(),
+        path: file.path.clone(),
+        old: file.old.clone(),
+        new: file.wanted.clone(),
+    }
+}
+
+/// Applies a profile: all of it, or nothing. The caller holds the machine's slot, and passes the
+/// result to [`release`] at the end.
+pub async fn apply(
+    host: &dyn Host,
+    profile: &Resolved,
+    journal_path: &Path,
+) -> Result<Applied, TuneError> {
+    let (earlier, boot_id) = journal::read(host, journal_path).await?;
+    let mut notes = Vec::new();
+    if let Some(earlier) = earlier {
+        let persistent = earlier.entries.iter().any(|entry| entry.persistent);
+        if earlier.boot_id == boot_id || persistent {
+            return Err(TuneError::Active {
+                profile: earlier.profile,
+                since: earlier.since,
+            });
+        }
+        notes.push(format!(
+            "the profile `{}` of {} was put back by a reboot",
+            earlier.profile, earlier.since
+        ));
+    }
+    let (found, missing) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
+    let mut gate = Gate::default();
+    for (knob, refusal) in missing {
+        gate.refuse(profile.knobs[knob].optional, refusal);
+    }
+    let mut running = Vec::new();
+    for wanted in &profile.services {
+        match service::is_active(host, &wanted.value).await {
+            Ok(true) => running.push(wanted.clone()),
+            Ok(false) => {}
+            Err(refusal) => gate.refuse(wanted.optional, refusal),
+        }
+    }
+    if !gate.refused.is_empty() {
+        let left = Vec::new();
+        let refused = gate.refused;
+        return Err(TuneError::Refused { refused, left });
+    }
+    let entries = found.iter().map(|file| Entry {
+        knob: profile.knobs[file.knob].name.clone(),
+        path: file.path.clone(),
+        old: file.old.clone(),
+        new: file.wanted.clone(),
+        persistent: profile.knobs[file.knob].persistent,
+        restore_by: file.restore_by.clone(),
+    });
+    let since = jiff::Timestamp::now().to_string();
+    let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
+    journal.services = running.iter().map(|unit| unit.value.clone()).collect();
+    journal::write(host, journal_path, &journal).await?;
+
+    for unit in &running {
+        if let Err(refusal) = service::stop(host, &unit.value).await {
+            gate.refuse(unit.optional, refusal);
+        }
+    }
+    let clamped = set(host, profile, &found, &mut gate).await;
+    let held = hold(host, profile, &mut gate).await;
+    if !gate.refused.is_empty() {
+        if let Some(service) = held.dma_latency {
+            host.stop(service).await.map_err(TuneError::Host)?;
+        }
+        let rows = put_back(host, &journal).await;
+        let left = finish(host, journal_path, journal, &rows).await?;
+        return Err(TuneError::Refused {
+            refused: gate.refused,
+            left,
+        });
+    }
+    // What an optional knob has made of its value is undone at once, while it is known to be ours.
+    let (mut undone, kept) = split_entries(&journal, |entry| clamped.contains(&entry.path));
+    undone.services.clear();
+    let rows = put_back(host, &undone).await;
+    if let Some(failed) = rows
+        .iter()
+        .find(|row| matches!(row.outcome, Outcome::Failed { .. }))
+    {
+        notes.push(format!("{} could not be put back at once", failed.path));
+    } else {
+        journal.entries = kept.entries;
+    }
+    journal.state = State::Applied;
+    journal::write(host, journal_path, &journal).await?;
+    let in_force = found.iter().filter(|file| !clamped.contains(&file.path));
+    Ok(Applied {
+        profile: profile.name.clone(),
+        key: profile.key(),
+        rows: in_force.map(|file| row(file, profile)).collect(),
+        skipped: gate.skipped,
+        cpus: held.cpus,
+        drop_caches: held.drop_caches,
+        dma_latency: held.dma_latency,
+        services: journal.services,
+        notes,
+    })
+}
+
+/// Sorts refusals into those that end the applying and those that an optional knob allows.
+#[derive(Default)]
+struct Gate {
+    refused: Vec<Refusal>,
+    skipped: Vec<Refusal>,
+}
+
+impl Gate {
+    fn refuse(&mut self, optional: bool, refusal: Refusal) {
+        match optional {
+            true => self.skipped.push(refusal),
+            false => self.refused.push(refusal),
+        }
+    }
+}
+
+/// Writes all values, then reads all back: in one batch, because a later write can undo an earlier
+/// one. Returns the files that do not hold what was wanted.
+async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Gate) -> Vec<String> {
+    let changed: Vec<&Found> = found
+        .iter()
+        .filter(|file| !same(&file.wanted, &file.old))
+        .collect();
+    let mut ops: Vec<FileOp> = Vec::new();
+    ops.extend(
+        changed
+            .iter()
+            .map(|file| write_op(&file.path, &file.wanted)),
+    );
+    ops.extend(changed.iter().map(|file| read_op(&file.path)));
+    let mut written = host.files(ops).await;
+    let read = written.split_off(changed.len().min(written.len()));
+    let mut failed = Vec::new();
+    for ((file, written), read) in changed.into_iter().zip(written).zip(read) {
+        let found = value_of(read);
+        let reason = match (written, &found) {
+            (Err(error), _) => error.message,
+            (Ok(_), Ok(found)) if same(&file.wanted, found) => continue,
+            (Ok(_), Ok(_)) => "it was written, but does not stick".to_owned(),
+            // A core that lost its hyperthread lost its files too.
+            (Ok(_), Err(error)) if error.kind == HostErrorKind::NotFound => continue,
+            (Ok(_), Err(error)) => error.message.clone(),
+        };
+        failed.push(file.path.clone());
+        let refusal = Refusal {
+            knob: profile.knobs[file.knob].name.clone(),
+            path: file.path.clone(),
+            wanted: file.wanted.clone(),
+            found: found.ok(),
+            reason,
+        };
+        gate.refuse(profile.knobs[file.knob].optional, refusal);
+    }
+    failed
+}
+
+/// What a profile has beside files that hold a value.
+#[derive(Default)]
+struct Held {
+    cpus: Option<CpuList>,
+    drop_caches: bool,
+    dma_latency: Option<ServiceId>,
+}
+
+/// Comes after the knobs: without hyperthreads there are fewer CPUs.
+async fn hold(host: &dyn Host, profile: &Resolved, gate: &mut Gate) -> Held {
+    let mut held = Held::default();
+    if let Some(wanted) = &profile.cpus {
+        match check_cpus(host, &wanted.value).await {
+            Ok(()) => held.cpus = Some(wanted.value.clone()),
+            Err(refusal) => gate.refuse(wanted.optional, refusal),
+        }
+    }
+    if let Some(wanted) = profile.drop_caches.as_ref().filter(|wanted| wanted.value) {
+        match drop_caches(host).await {
+            Ok(()) => held.drop_caches = true,
+            Err(refusal) => gate.refuse(wanted.optional, refusal),
+        }
+    }
+    if let Some(wanted) = &profile.dma_latency_us {
+        match service::hold_dma_latency(host, wanted.value).await {
+            Ok(service) => held.dma_latency = Some(service),
+            Err(refusal) => gate.refuse(wanted.optional, refusal),
+        }
+    }
+    held
+}
+
+async fn check_cpus(host: &dyn Host, wanted: &CpuList) -> Result<(), Refusal> {
+    let refuse = |found: Option<String>, reason: String| Refusal {
+        knob: "cpus".to_owned(),
+        path: CPUS_ONLINE.to_owned(),
+        wanted: wanted.to_string(),
+        found,
+        reason,
+    };
+    let mut replies = host.files(vec![read_op(CPUS_ONLINE)]).await;
+    let reply = replies
+        .pop()
+        .unwrap_or(Ok(crate::edge::host::FileReply::Done));
+    let found = value_of(reply).map_err(|error| refuse(None, error.message))?;
+    let online = CpuList::parse(&found).map_err(|reason| refuse(Some(found.clone()), reason))?;
+    match wanted.beyond(&online)[..] {
+        [] => Ok(()),
+        [cpu, ..] => Err(refuse(Some(found), format!("CPU {cpu} is not online"))),
+    }
+}
+
+/// Writes dirty pages out and drops the page cache, dentries and inodes.
+pub async fn drop_caches(host: &dyn Host) -> Result<(), Refusal> {
+    let refuse = |reason: String| Refusal {
+        knob: "drop-caches".to_owned(),
+        path: DROP_CACHES.to_owned(),
+        wanted: "3".to_owned(),
+        found: None,
+        reason,
+    };
+    // Dirty pages cannot be dropped.
+    service::run(host, &["sync"]).await.map_err(refuse)?;
+    let replies = host.files(vec![write_op(DROP_CACHES, "3")]).await;
+    replies
+        .into_iter()
+        .try_for_each(|reply| reply.map(|_| ()).map_err(|error| refuse(error.message)))
+}
+
+/// Ends what [`apply`] began: stops what is held, and reverts.
+pub async fn release(
+    host: &dyn Host,
+    applied: &Applied,
+    journal_path: &Path,
+) -> Result<Vec<Reverted>, TuneError> {
+    if let Some(service) = applied.dma_latency {
+        host.stop(service).await.map_err(TuneError::Host)?;
+    }
+    revert(host, journal_path).await
+}
+
+/// Puts back what the journal says, whoever wrote it. Nothing to do where there is no journal. The
+/// caller holds the machine's slot.
+pub async fn revert(host: &dyn Host, journal_path: &Path) -> Result<Vec<Reverted>, TuneError> {
+    let (journal, boot_id) = journal::read(host, journal_path).await?;
+    let Some(journal) = journal else {
+        return Ok(Vec::new());
+    };
+    let mut rows = Vec::new();
+    let mut current = journal.clone();
+    if journal.boot_id != boot_id {
+        let (persistent, rebooted) = split_entries(&journal, |entry| entry.persistent);
+        rows.extend(
+            rebooted
+                .entries
+                .iter()
+                .map(|e| reverted(e, Outcome::Rebooted)),
+        );
+        current = persistent;
+        current.services.clear();
+    }
+    rows.extend(put_back(host, &current).await);
+    finish(host, journal_path, journal, &rows).await?;
+    Ok(rows)
+}
+
+fn reverted(entry: &Entry, outcome: Outcome) -> Reverted {
+    Reverted {
+        knob: entry.knob.clone(),
+        path: entry.path.clone(),
+        old: entry.old.clone(),
+        outcome,
+    }
+}
+
+/// The journal with the entries that fit, and with those that do not.
+fn split_entries(journal: &Journal, fits: impl Fn(&Entry) -> bool) -> (Journal, Journal) {
+    let (yes, no) = journal.entries.iter().cloned().partition(fits);
+    let with = |entries: Vec<Entry>| Journal {
+        entries,
+        ..journal.clone()
+    };
+    (with(yes), with(no))
+}
+
+/// Removes the journal, or keeps in it what could not be put back; returns that.
+async fn finish(
+    host: &dyn Host,
+    path: &Path,
+    mut journal: Journal,
+    rows: &[Reverted],
+) -> Result<Vec<Reverted>, TuneError> {
+    let failed = rows
+        .iter()
+        .filter(|row| matches!(row.outcome, Outcome::Failed { .. }));
+    let failed: Vec<Reverted> = failed.cloned().collect();
+    if failed.is_empty() {
+        journal::remove(host, path).await?;
+        return Ok(failed);
+    }
+    let is_left = |path: &str| failed.iter().any(|row| row.path == path);
+    journal.entries.retain(|entry| is_left(&entry.path));
+    journal
+        .services
+        .retain(|unit| is_left(&service::start_command(unit)));
+    journal::write(host, path, &journal).await?;
+    Ok(failed)
+}
+
+/// Puts files back in reverse order, then starts units. Hyperthreads come first and alone: the
+/// files of their CPUs are not there before.
+async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
+    let (smt, others) = split_entries(journal, |entry| entry.path == SMT_CONTROL);
+    let mut rows = put_files_back(host, &smt).await;
+    rows.extend(put_files_back(host, &others).await);
+    for unit in journal.services.iter().rev() {
+        rows.push(service::start(host, unit).await);
+    }
+    rows
+}
+
+async fn put_files_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
+    let entries: Vec<&Entry> = journal.entries.iter().rev().collect();
+    if entries.is_empty() {
+        return Vec::new();
+    }
+    let reads = entries.iter().map(|entry| read_op(&entry.path)).collect();
+    let mut rows = Vec::new();
+    let mut changed: Vec<(usize, &Entry)> = Vec::new();
+    for (entry, reply) in entries.into_iter().zip(host.files(reads).await) {
+        let outcome = match value_of(reply) {
+            Err(error) if error.kind == HostErrorKind::NotFound => Outcome::Gone,
+            Err(error) => Outcome::Failed {
+                reason: error.message,
+            },
+            Ok(found) if same(&entry.old, &found) => Outcome::AlreadyBack,
+            // While applying, a third value is what the kernel made of ours.
+            Ok(found) if same(&entry.new, &found) || journal.state == State::Applying => {
+                changed.push((rows.len(), entry));
+                Outcome::PutBack
+            }
+            Ok(found) => Outcome::ChangedByOthers { found },
+        };
+        rows.push(reverted(entry, outcome));
+    }
+    if changed.is_empty() {
+        return rows;
+    }
+    let writes = changed.iter().map(|(_, entry)| match &entry.restore_by {
+        Some((path, value)) => write_op(path, value),
+        None => write_op(&entry.path, &entry.old),
+    });
+    let reads = changed.iter().map(|(_, entry)| read_op(&entry.path));
+    let mut written = host.files(writes.chain(reads).collect()).await;
+    let read = written.split_off(changed.len().min(written.len()));
+    for (((place, entry), written), read) in changed.into_iter().zip(written).zip(read) {
+        let reason = match (value_of(read), written) {
+            (Ok(found), _) if same(&entry.old, &found) => continue,
+            (_, Err(error)) | (Err(error), _) => error.message,
+            (Ok(found), Ok(_)) => format!("it still holds `{found}`"),
+        };
+        rows[place].outcome = Outcome::Failed { reason };
+    }
+    rows
+}
+
+/// Whether a profile is in force and its knobs hold. Also called between runs, to notice that
+/// somebody else has changed a knob.
+pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, TuneError> {
+    let (journal, boot_id) = journal::read(host, journal_path).await?;
+    let Some(journal) = journal else {
+        return Ok(Status::None);
+    };
+    let Journal { profile, since, .. } = journal;
+    if journal.boot_id != boot_id {
+        return Ok(Status::Rebooted { profile, since });
+    }
+    let reads = journal.entries.iter().map(|entry| read_op(&entry.path));
+    let replies = host.files(reads.collect()).await;
+    let (mut rows, mut changed) = (Vec::new(), Vec::new());
+    for (entry, reply) in journal.entries.into_iter().zip(replies) {
+        let row = Row {
+            knob: entry.knob,
+            path: entry.path,
+            old: entry.old,
+            new: entry.new,
+        };
+        let found = value_of(reply).unwrap_or_else(|error| error.message);
+        match same(&row.new, &found) {
+            true => rows.push(row),
+            false => changed.push((row, found)),
+        }
+    }
+    Ok(Status::Active {
+        profile,
+        since,
+        unfinished: journal.state == State::Applying,
+        rows,
+        changed,
+    })
+}
+
+#[cfg(test)]
+mod tests;
