@@ -19,6 +19,7 @@ fn numbering(sizes: &[usize]) -> (Vec<usize>, usize) {
 
 /// The pairs that no row has yet, as a symmetric matrix of 0 and 1 over all values; two values of
 /// one axis are no pair. Bytes, not bits: adding whole lines of it is what the time goes into.
+#[derive(Clone)]
 pub(super) struct Uncovered {
     pub(super) first: Vec<usize>,
     pub(super) total: usize,
