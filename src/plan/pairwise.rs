@@ -18,7 +18,7 @@ use pairs::{Uncovered, drop_redundant};
 pub use space::{Forbidden, Predicate, SEARCH_STEPS_MAX};
 use space::{Space, UNSET};
 
-/// Axes of one array at the most; the counters of [`Uncovered`] are bytes.
+/// Axes of one array at the most; the counters of uncovered pairs are bytes.
 pub const AXES_MAX: usize = 128;
 /// Values of all axes together at the most; memory grows with the square.
 pub const VALUES_MAX: usize = 2048;
