@@ -11,7 +11,7 @@ use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::dag;
 use crate::plan::explain::{Explanation, explain as explain_cell};
-use crate::plan::resolve::Places;
+use crate::plan::resolve::{Places, show_words};
 use crate::report::model::FORMAT;
 use crate::run::lookup;
 use crate::words::diag::Sources;
@@ -83,11 +83,7 @@ fn text(explanation: &Explanation) -> String {
     for step in &explanation.steps {
         let _ = writeln!(out, "\n{} ({}), {}", step.step, &step.key[..8], step.shared);
         for command in &step.commands {
-            let words = command.argv.iter().map(|word| match shlex::try_quote(word) {
-                Ok(quoted) => quoted.into_owned(),
-                Err(_) => format!("{word:?}"),
-            });
-            let _ = writeln!(out, "  {:7} {}", command.role, words.collect::<Vec<_>>().join(" "));
+            let _ = writeln!(out, "  {:7} {}", command.role, show_words(&command.argv));
         }
     }
     out

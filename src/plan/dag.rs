@@ -10,6 +10,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use super::cell::{self, Cells, Choice};
 use super::key::{Inputs, number};
 use super::projection::Projection;
+use super::resolve::set_seconds;
 use super::scope::Scope;
 use crate::config::matrix::{INSTALLED, Matrix, Repeat};
 use crate::config::template::Context;
@@ -100,7 +101,7 @@ pub fn placeholders(matrix: &Matrix, seconds: f64) -> Context {
     for name in ["cell", "dir", "bin", "src", "jobs", "round", "seed"] {
         context.set(name, format!("\u{1}{name}"));
     }
-    context.set("seconds", seconds);
+    set_seconds(&mut context, seconds);
     for setup in &matrix.setups {
         let name = &setup.name.value;
         context.set_field(name, "dir", format!("\u{1}{name}.dir"));

@@ -96,7 +96,7 @@ impl Plan<'_> {
     fn base_context(&self, cell: u32, places: &Places) -> Context {
         let mut context = Context::default();
         context.set("bin", places.bin.clone());
-        context.set("seconds", self.seconds);
+        set_seconds(&mut context, self.seconds);
         for (setup, step) in self.setups_of(cell) {
             let name = &self.matrix.setups[setup].name.value;
             context.set_field(name, "dir", self.setup_dir(setup, step, places));
@@ -113,6 +113,24 @@ impl Plan<'_> {
         let axes = scope.axes_of(&template.mentions);
         render(scope, template, self.cells.cell(cell as usize), &axes, context)
     }
+}
+
+/// A whole number of seconds is written without a point: not every program reads `1.0`.
+pub fn set_seconds(context: &mut Context, seconds: f64) {
+    match seconds.fract() == 0.0 {
+        true => context.set("seconds", seconds as u64),
+        false => context.set("seconds", seconds),
+    }
+}
+
+/// A command as a person would type it into a shell.
+pub fn show_words(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
+    let quoted = words.iter().map(|word| match word.chars().all(plain) && !word.is_empty() {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
 }
 
 /// What a set-up does, in this order, and how it is undone.

@@ -19,7 +19,7 @@ use crate::edge::host::{Cancel, Command, FileOp, Holder, Host, HostError, Output
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
 use crate::edge::store::{self, Kind, NewAttempt, NewReading, Recorded, Store, StoreError};
 use crate::plan::dag::{Plan, Todo};
-use crate::plan::resolve::Words;
+use crate::plan::resolve::{Words, show_words};
 use crate::words::key::Key;
 use crate::words::sample::{Better, Ended, Parsed, Reading};
 
@@ -366,7 +366,7 @@ impl Executor<'_> {
             let output = output.map_err(|error| error.message)?;
             log.output(&output);
             if !output.ended.is_success() {
-                return Err(format!("`{}`: {}{}", argv.join(" "), output.ended, last_words(&output)));
+                return Err(format!("`{}`: {}{}", show_words(argv), output.ended, last_words(&output)));
             }
         }
         let Some(service) = &commands.service else {
@@ -382,7 +382,7 @@ impl Executor<'_> {
         loop {
             if let Some(output) = host.ended(id).await {
                 log.output(&output);
-                return Err(format!("`{}` ended: {}{}", service.join(" "), output.ended, last_words(&output)));
+                return Err(format!("`{}` ended: {}{}", show_words(service), output.ended, last_words(&output)));
             }
             let Some(ready) = &commands.ready else {
                 return Ok(());
@@ -401,7 +401,7 @@ impl Executor<'_> {
                 return Err(format!(
                     "not ready after {}: `{}`: {}{}",
                     crate::words::units::show_duration(timeout),
-                    ready.join(" "),
+                    show_words(ready),
                     probe.ended,
                     last_words(&probe)
                 ));
@@ -756,7 +756,7 @@ async fn undo_commands(host: &dyn Host, undo: &Undo) -> Option<String> {
         let command = command(argv, &undo.dir, &undo.env, timeout);
         let reason = match host.run(command, Cancel::never()).await {
             Ok(output) if output.ended.is_success() => None,
-            Ok(output) => Some(format!("`{}`: {}{}", argv.join(" "), output.ended, last_words(&output))),
+            Ok(output) => Some(format!("`{}`: {}{}", show_words(argv), output.ended, last_words(&output))),
             Err(error) => Some(error.message),
         };
         failed = failed.or(reason);
@@ -806,11 +806,7 @@ struct Log(Vec<u8>);
 
 impl Log {
     fn command(&mut self, argv: &Words) {
-        let words = argv.iter().map(|word| match shlex::try_quote(word) {
-            Ok(quoted) => quoted.into_owned(),
-            Err(_) => format!("{word:?}"),
-        });
-        let line = words.collect::<Vec<_>>().join(" ");
+        let line = show_words(argv);
         self.0.extend_from_slice(format!("$ {line}\n").as_bytes());
     }
 
