@@ -21,6 +21,10 @@ const BUSY_MS_MAX: u64 = 10_000;
 
 const STATEMENTS_CACHED_MAX: usize = 64;
 
+/// Pages kept in memory, taken as they are read. SQLite's own 2 MiB make every look-up by a random
+/// key of a large database a read of the file.
+const CACHE_KIB_MAX: i64 = 128 << 10;
+
 /// Problems listed by an integrity check at the most.
 const PROBLEMS_MAX: u32 = 10;
 
@@ -109,6 +113,8 @@ fn set_up(db: &Connection, file: &Path) -> Result<(), StoreError> {
          PRAGMA trusted_schema = OFF;",
     )
     .map_err(failed)?;
+    db.pragma_update(None, "cache_size", -CACHE_KIB_MAX)
+        .map_err(failed)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED_MAX);
     Ok(())
 }
