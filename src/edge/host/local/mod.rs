@@ -195,7 +195,7 @@ impl Host for LocalHost {
     }
 
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
-        Box::pin(async move { Ok(tree::clean(self.grace).await) })
+        Box::pin(async move { Ok(tree::clean(&self.owner.namespace, self.grace).await) })
     }
 }
 

@@ -12,13 +12,13 @@ use super::*;
 const GRACE: Duration = Duration::from_millis(150);
 
 /// Runs a test on a runtime like the program's, with a short grace time.
-fn with_host<F: Future>(test: impl FnOnce(std::rc::Rc<LocalHost>) -> F) -> F::Output {
+fn with_host<T>(test: impl AsyncFnOnce(&LocalHost) -> T) -> T {
     let host = LocalHost::new("here").unwrap().with_grace(GRACE);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(test(std::rc::Rc::new(host)))
+    runtime.block_on(test(&host))
 }
 
 fn command(argv: &[&str]) -> Command {
@@ -40,8 +40,44 @@ fn python(script: &str) -> Command {
     command(&["python3", "-c", script])
 }
 
+/// A process that no host started; it goes with the test, also with a failed one.
+struct Foreign(std::process::Child);
+
+impl Foreign {
+    fn start(argv: &[&str], variables: &[(&str, &str)]) -> Foreign {
+        let mut command = Std::new(argv[0]);
+        command.args(&argv[1..]).envs(variables.iter().copied());
+        for set in [Std::stdout, Std::stderr, Std::stdin] {
+            set(&mut command, Stdio::null());
+        }
+        Foreign(command.spawn().unwrap())
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until a condition holds; a loaded machine needs its time.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("waited in vain");
+}
+
 fn run(command: Command) -> Output {
-    with_host(|host| async move { host.run(command, Cancel::never()).await.unwrap() })
+    with_host(async |host| host.run(command, Cancel::never()).await.unwrap())
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -178,8 +214,7 @@ fn what_cannot_be_started_is_named_with_a_remedy() {
         path.to_str().unwrap().to_owned()
     };
     let check = |command: Command, kind: HostErrorKind, parts: &[&str]| {
-        let error =
-            with_host(|host| async move { host.run(command, Cancel::never()).await.unwrap_err() });
+        let error = with_host(async |host| host.run(command, Cancel::never()).await.unwrap_err());
         assert_eq!(error.kind, kind, "{error}");
         for part in parts {
             assert!(error.message.contains(part), "{part:?} in {error}");
@@ -296,9 +331,13 @@ fn a_daemon_does_not_outlive_its_step() {
 
 #[test]
 fn the_last_words_of_a_grandchild_are_kept() {
-    let output = run(sh("(sleep 0.05; echo late) & echo early"));
-    assert_eq!(text(&output.stdout), "early\nlate\n");
-    assert_eq!(output.leftovers, Vec::<String>::new());
+    // On a loaded machine it may miss the grace time: it gets some chances.
+    let is_kept = |_| {
+        let output = run(sh("(sleep 0.01; echo late) & echo early"));
+        assert!(text(&output.stdout).starts_with("early\n"));
+        output.leftovers.is_empty() && text(&output.stdout) == "early\nlate\n"
+    };
+    assert!((0..10).any(is_kept));
 }
 
 #[test]
@@ -306,7 +345,7 @@ fn a_whole_tree_ends_at_the_time_limit() {
     let check = |script: &str, wanted: Ended, timeout: Duration| {
         let word = unique();
         let script = script.replace("WORD", &word);
-        let output = with_host(|host| async move {
+        let output = with_host(async |host| {
             let (sender, receiver) = watch::channel(false);
             let command = Command {
                 timeout,
@@ -363,7 +402,7 @@ fn the_cost_of_a_step() {
         Std::new("/bin/true").output().unwrap();
     }
     let bare = mean(began);
-    let (alone, beside) = with_host(|host| async move {
+    let (alone, beside) = with_host(async |host| {
         let began = Instant::now();
         for _ in 0..ROUNDS {
             host.run(command(&["true"]), Cancel::never()).await.unwrap();
@@ -384,9 +423,7 @@ fn the_cost_of_a_step() {
 fn an_interrupted_host_starts_nothing() {
     let (sender, receiver) = watch::channel(true);
     let output =
-        with_host(
-            |host| async move { host.run(sh("echo x"), Cancel::new(receiver)).await.unwrap() },
-        );
+        with_host(async |host| host.run(sh("echo x"), Cancel::new(receiver)).await.unwrap());
     assert_eq!((output.ended, output.stdout), (Ended::Interrupted, vec![]));
     drop(sender);
 }
@@ -394,18 +431,14 @@ fn an_interrupted_host_starts_nothing() {
 #[test]
 fn a_dropped_run_leaves_nothing() {
     let word = unique();
-    with_host(|host| {
-        let command = sh(&format!("setsid sleep {word} & sleep {word}"));
-        async move {
-            let run = host.run(command, Cancel::never());
-            assert!(
-                tokio::time::timeout(Duration::from_millis(300), run)
-                    .await
-                    .is_err()
-            );
+    let script = format!("setsid sleep {word} & sleep {word}");
+    with_host(async |host| {
+        tokio::select! {
+            output = host.run(sh(&script), Cancel::never()) => panic!("{output:?}"),
+            () = until(|| having(&word).len() == 2) => {}
         }
+        assert!(having(&word).is_empty());
     });
-    assert!(having(&word).is_empty());
 }
 
 #[test]
@@ -425,14 +458,24 @@ fn the_jobs_of_fio_end_with_it() {
         "--numjobs=4",
     ];
     let fio = [&argv[..], &["--time_based", "--runtime=60"]].concat();
-    let output = run(Command {
-        timeout: Duration::from_millis(1500),
-        ..command(&fio)
+    with_host(async |host| {
+        let (sender, receiver) = watch::channel(false);
+        let run = host.run(command(&fio), Cancel::new(receiver));
+        let cancel = async {
+            // The main process and its four jobs.
+            until(|| having(&word).len() >= 5).await;
+            sender.send(true).unwrap();
+        };
+        let output = tokio::join!(run, cancel).0.unwrap();
+        assert_eq!(output.ended, Ended::Interrupted);
+        assert!(having(&word).is_empty());
     });
-    assert_eq!(output.ended, Ended::TimedOut);
-    assert!(having(&word).is_empty());
     // Killed by somebody else: its jobs live on.
-    let script = format!("{} & sleep 1; kill -9 $!; exit 5", fio.join(" "));
+    let script = format!(
+        "{} & while set -- $(cat /proc/$!/task/$!/children); [ $# -lt 4 ]; do sleep 0.05; done
+        kill -9 $!; exit 5",
+        fio.join(" ")
+    );
     let output = run(sh(&script));
     assert_eq!(output.ended, Ended::Exit(5));
     assert!(
@@ -456,7 +499,7 @@ fn no_zombies_stay() {
     let program = folder.path().join("zombie-test");
     std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     let program = program.display();
-    with_host(|host| async move {
+    with_host(async |host| {
         for script in [
             format!("{program} 0.01 & {program} 0.02 & sleep 0.1"),
             format!("setsid {program} 0.01 & exec sleep 0.2"),
@@ -470,15 +513,7 @@ fn no_zombies_stay() {
 
 #[test]
 fn foreign_processes_are_left_alone() {
-    let sleeper = |variables: &[(&str, &str)]| {
-        let variables = variables.iter().copied();
-        Std::new("sleep")
-            .arg("60")
-            .envs(variables)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap()
-    };
+    let sleeper = |variables: &[(&str, &str)]| Foreign::start(&["sleep", "60"], variables);
     let mut foreign = [
         sleeper(&[]),
         sleeper(&[("MATRIX_STEP", "another"), ("MATRIX_OWNER", "x")]),
@@ -486,7 +521,7 @@ fn foreign_processes_are_left_alone() {
     // Ended, but not waited for yet: its status is another's to take.
     let mut done = Std::new("true").spawn().unwrap();
     let word = unique();
-    with_host(|host| async move {
+    with_host(async |host| {
         let service = host.start(command(&["sleep", &word])).await.unwrap();
         let output = host
             .run(sh("setsid sleep 60 & :"), Cancel::never())
@@ -497,20 +532,16 @@ fn foreign_processes_are_left_alone() {
         host.stop(service).await.unwrap();
     });
     assert!(done.wait().unwrap().success());
-    for child in &mut foreign {
-        assert_eq!(child.try_wait().unwrap(), None);
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    assert!(foreign.iter_mut().all(Foreign::is_alive));
 }
 
 #[test]
 fn services_run_until_they_are_stopped() {
     let word = unique();
     let script = format!("echo up; setsid sleep {word} & sleep {word}");
-    with_host(|host| async move {
+    with_host(async |host| {
         let service = host.start(sh(&script)).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        until(|| having(&word).len() == 2).await;
         assert_eq!(host.ended(service).await, None);
         let output = host.stop(service).await.unwrap();
         assert_eq!(
@@ -544,9 +575,9 @@ fn services_run_until_they_are_stopped() {
 fn services_go_with_their_host() {
     let word = unique();
     let script = format!("trap '' TERM; setsid sleep {word} & sleep {word}; sleep {word}");
-    with_host(|host| async move {
+    with_host(async |host| {
         host.start(sh(&script)).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        until(|| having(&word).len() == 2).await;
     });
     assert!(having(&word).is_empty());
 }
@@ -555,39 +586,32 @@ fn services_go_with_their_host() {
 fn what_a_dead_matrix_left_is_cleaned() {
     let mut dead = Std::new("true").spawn().unwrap();
     dead.wait().unwrap();
-    let (pid, namespace) = (dead.id(), proc::pid_namespace());
-    let start = |owner: String, script: &str| {
-        let mut sh = Std::new("sh");
-        sh.args(["-c", script])
-            .env("MATRIX_OWNER", owner)
-            .stdin(Stdio::null());
-        std::os::unix::process::CommandExt::process_group(&mut sh, 0)
-            .spawn()
-            .unwrap()
-    };
+    // A namespace of our own, or another run of this test would clean up for us.
+    let (pid, namespace) = (dead.id(), format!("test{}", unique()));
     let (word, kept) = (unique(), unique());
-    let mut left = start(
-        format!("{pid}:7:{namespace}"),
-        &format!("trap '' TERM; setsid sleep {word} & env -i sleep {word}; sleep {word}"),
-    );
+    let owner = format!("{pid}:7:{namespace}");
+    let script = format!("trap '' TERM; setsid sleep {word} & env -i sleep {word}; sleep {word}");
+    let mut left = Foreign::start(&["sh", "-c", &script], &[("MATRIX_OWNER", &owner)]);
     // An owner in another pid namespace cannot be judged; a living one is not to be.
-    let mut container = start(format!("{pid}:7:1"), &format!("exec sleep {kept}"));
-    let alive = with_host(|host| async move {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    let elsewhere = format!("{pid}:7:1");
+    let mut container = Foreign::start(&["sleep", "60"], &[("MATRIX_OWNER", &elsewhere)]);
+    with_host(async |_| {
+        let mut host = LocalHost::new("here").unwrap().with_grace(GRACE);
+        host.owner.namespace = namespace;
+        until(|| having(&word).len() == 2).await;
         let alive = host.start(command(&["sleep", &kept])).await.unwrap();
         let lines = host.clean().await.unwrap();
-        // Others on this machine may have left something too.
-        let end = format!("left by a matrix that is gone (pid {pid})");
-        let ours = lines.iter().filter(|line| line.ends_with(&end));
-        assert_eq!(ours.count(), 4, "{lines:?}");
-        assert_eq!(having(&kept).len(), 2);
-        host.ended(alive).await
+        // The shell and its two, and perhaps the third that it starts meanwhile.
+        assert!(lines.len() >= 3, "{lines:?}");
+        for line in &lines {
+            let end = format!("), left by a matrix that is gone (pid {pid})");
+            assert!(line.starts_with('`') && line.ends_with(&end), "{lines:?}");
+        }
+        assert_eq!(host.ended(alive).await, None);
+        assert!(having(&word).is_empty());
     });
-    assert_eq!(alive, None);
-    assert!(having(&word).is_empty());
-    assert!(!left.wait().unwrap().success());
-    container.kill().unwrap();
-    container.wait().unwrap();
+    assert!(!left.is_alive());
+    assert!(container.is_alive());
 }
 
 fn holder(purpose: &str) -> Holder {
@@ -604,7 +628,7 @@ fn holder(purpose: &str) -> Holder {
 fn the_slot_is_exclusive_and_its_holder_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lock");
-    with_host(|_| async {
+    with_host(async |_| {
         let host = LocalHost::new("here").unwrap().with_lock(&path);
         let nobody = |message: &str| panic!("waited: {message}");
         let slot = host
@@ -644,7 +668,7 @@ fn the_slot_is_free_when_its_holder_is_killed() {
         .unwrap();
     std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut [0]).unwrap();
     let other = RefCell::new(other);
-    with_host(|_| async {
+    with_host(async |_| {
         let host = LocalHost::new("here").unwrap().with_lock(&path);
         let on_wait = |message: &str| {
             assert_eq!(message, "held by a process that does not say who it is");
@@ -666,7 +690,7 @@ fn the_slot_is_free_when_its_holder_is_killed() {
 fn a_lock_that_is_no_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let check = |path: &Path, part: &str| {
-        with_host(|_| async {
+        with_host(async |_| {
             let host = LocalHost::new("here").unwrap().with_lock(path);
             let error = host
                 .lock(holder("x"), &|_| (), Cancel::never())

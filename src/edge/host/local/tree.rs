@@ -42,7 +42,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(50);
 pub struct Owner {
     pub pid: i32,
     start: u64,
-    namespace: String,
+    /// The pid namespace in which `pid` means something.
+    pub namespace: String,
 }
 
 impl Owner {
@@ -297,10 +298,11 @@ async fn end_all(grace: Duration, mut look: impl FnMut() -> Vec<Process>) -> Vec
     all.into_values().collect()
 }
 
-/// Ends the processes of `matrix` processes that are gone. Returns a line about each.
-pub async fn clean(grace: Duration) -> Vec<String> {
+/// Ends the processes of `matrix` processes of this pid namespace that are gone. Returns a line
+/// about each.
+pub async fn clean(namespace: &str, grace: Duration) -> Vec<String> {
     let mut owners: BTreeMap<i32, i32> = BTreeMap::new();
-    let ended = end_all(grace, || ownerless(&mut owners)).await;
+    let ended = end_all(grace, || ownerless(namespace, &mut owners)).await;
     let describe = |left: &Leftover| match owners.get(&left.pid) {
         Some(owner) => format!("{left}, left by a matrix that is gone (pid {owner})"),
         None => left.to_string(),
@@ -310,13 +312,12 @@ pub async fn clean(grace: Duration) -> Vec<String> {
 
 /// Processes whose owner is not alive any more, with all below them, but not this process nor
 /// those above it. `owners` gets the owner's pid by the process's.
-fn ownerless(owners: &mut BTreeMap<i32, i32>) -> Vec<Process> {
-    let namespace = proc::pid_namespace();
+fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<Process> {
     let mut seen = ancestry(std::process::id() as i32);
     let mut found = Vec::new();
     let marked = proc::pids()
         .into_iter()
-        .filter(|pid| dead_owner(*pid, &namespace).is_some());
+        .filter(|pid| dead_owner(*pid, namespace).is_some());
     let mut queue: Vec<(i32, Option<Below>)> = marked.map(|pid| (pid, None)).collect();
     if queue.is_empty() {
         return found;
@@ -332,7 +333,7 @@ fn ownerless(owners: &mut BTreeMap<i32, i32>) -> Vec<Process> {
         // Asked again now that it is held: the pid may have changed hands.
         let owner = match below {
             Some(below) => (process.stat.parent == below.parent).then_some(below.owner),
-            None => dead_owner(pid, &namespace),
+            None => dead_owner(pid, namespace),
         };
         let Some(owner) = owner else {
             continue;
