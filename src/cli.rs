@@ -58,9 +58,7 @@ enum Verb {
     /// Show what a parser makes of a file
     Parse(parse::ParseArgs),
     /// Print a completion script for a shell
-    Completions {
-        shell: clap_complete::Shell,
-    },
+    Completions { shell: clap_complete::Shell },
 }
 
 /// What most verbs take.
@@ -98,7 +96,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            let code = if error.use_stderr() { Exit::Usage } else { Exit::Fine };
+            let code = if error.use_stderr() {
+                Exit::Usage
+            } else {
+                Exit::Fine
+            };
             return ExitCode::from(code as u8);
         }
     };

@@ -52,7 +52,8 @@ pub fn explain(args: ExplainArgs) -> Exit {
 fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, Stop> {
     let loaded = load(&args.common, sources)?;
     let machines = super::run::block_on(loaded.machines())?;
-    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let plan =
+        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
     let store = loaded.store()?;
     let known = lookup::known(&plan, store.as_ref())?;
     let failures = match &store {
@@ -71,14 +72,29 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
         )
     };
     let past = |run: usize| failures.get(&run).cloned();
-    Ok(explain_cell(&plan, &known.todo, &args.cell, &places, &past)?)
+    Ok(explain_cell(
+        &plan,
+        &known.todo,
+        &args.cell,
+        &places,
+        &past,
+    )?)
 }
 
 fn text(explanation: &Explanation) -> String {
     let mut out = format!("{}\n{}\n\n", explanation.cell, explanation.state);
-    let names = explanation.values.iter().map(|value| value.name.len()).max().unwrap_or(0);
+    let names = explanation
+        .values
+        .iter()
+        .map(|value| value.name.len())
+        .max()
+        .unwrap_or(0);
     for value in &explanation.values {
-        let _ = writeln!(out, "  {:names$} = {}  ({})", value.name, value.value, value.origin);
+        let _ = writeln!(
+            out,
+            "  {:names$} = {}  ({})",
+            value.name, value.value, value.origin
+        );
     }
     for step in &explanation.steps {
         let _ = writeln!(out, "\n{} ({}), {}", step.step, &step.key[..8], step.shared);

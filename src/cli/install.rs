@@ -27,7 +27,13 @@ const MANAGERS: [Manager; 2] = [
         program: "apt-get",
         refresh: &["apt-get", "update"],
         // An installation must never remove what is there.
-        install: &["apt-get", "install", "-y", "--no-remove", "--no-install-recommends"],
+        install: &[
+            "apt-get",
+            "install",
+            "-y",
+            "--no-remove",
+            "--no-install-recommends",
+        ],
     },
     Manager {
         name: "dnf",
@@ -41,7 +47,11 @@ const MANAGERS: [Manager; 2] = [
 fn remedy(matrix: &Matrix, manager: Option<&Manager>) -> String {
     let by_hand = manager.and_then(|manager| {
         let packages = matrix.requires.packages.get(manager.name)?;
-        Some(format!("{} {}", manager.install.join(" "), packages.join(" ")))
+        Some(format!(
+            "{} {}",
+            manager.install.join(" "),
+            packages.join(" ")
+        ))
     });
     match by_hand {
         Some(command) => format!("add `--install`, or do it yourself: {command}"),
@@ -55,7 +65,11 @@ pub async fn check(matrix: &Matrix, machines: &Machines, install: bool) -> Resul
     let mut problems = Vec::new();
     let mut installed = false;
     for (name, machine) in machines.iter() {
-        let Some(host) = machine.host.as_deref().filter(|_| !machine.missing.is_empty()) else {
+        let Some(host) = machine
+            .host
+            .as_deref()
+            .filter(|_| !machine.missing.is_empty())
+        else {
             continue;
         };
         let manager = find_manager(host).await;
@@ -65,8 +79,11 @@ pub async fn check(matrix: &Matrix, machines: &Machines, install: bool) -> Resul
             continue;
         }
         problems.push(
-            Diagnostic::error(format!("machine `{name}` has no {}", machine.missing.join(", ")))
-                .help(remedy(matrix, manager)),
+            Diagnostic::error(format!(
+                "machine `{name}` has no {}",
+                machine.missing.join(", ")
+            ))
+            .help(remedy(matrix, manager)),
         );
     }
     match problems.is_empty() {
@@ -87,14 +104,31 @@ async fn find_manager(host: &dyn Host) -> Option<&'static Manager> {
     None
 }
 
-async fn install_on(host: &dyn Host, name: &str, matrix: &Matrix, manager: &Manager) -> Result<(), Stop> {
-    let Some(packages) = matrix.requires.packages.get(manager.name).filter(|list| !list.is_empty()) else {
+async fn install_on(
+    host: &dyn Host,
+    name: &str,
+    matrix: &Matrix,
+    manager: &Manager,
+) -> Result<(), Stop> {
+    let Some(packages) = matrix
+        .requires
+        .packages
+        .get(manager.name)
+        .filter(|list| !list.is_empty())
+    else {
         return Err(Stop::from(
-            Diagnostic::error(format!("`[requires] packages` has no list for {}", manager.name))
-                .help(format!("add `packages = {{ {} = [\"…\"] }}`", manager.name)),
+            Diagnostic::error(format!(
+                "`[requires] packages` has no list for {}",
+                manager.name
+            ))
+            .help(format!("add `packages = {{ {} = [\"…\"] }}`", manager.name)),
         ));
     };
-    let words = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let words = |list: &[&str]| {
+        list.iter()
+            .map(|word| (*word).to_owned())
+            .collect::<Vec<_>>()
+    };
     let mut commands = vec![words(manager.refresh), words(manager.install)];
     commands[1].extend(packages.iter().cloned());
     for mut argv in commands.into_iter().filter(|argv| !argv.is_empty()) {
@@ -112,7 +146,8 @@ async fn install_on(host: &dyn Host, name: &str, matrix: &Matrix, manager: &Mana
         };
         let output = host.run(command, Cancel::never()).await?;
         if !output.ended.is_success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
             let last: Vec<&str> = said.lines().rev().take(8).collect();
             return Err(Stop::from(
                 Diagnostic::error(format!("`{}`: {}", argv.join(" "), output.ended))

@@ -36,7 +36,12 @@ impl Loaded {
 
     /// Looks at all machines of the matrix.
     pub async fn machines(&self) -> Result<Machines, Stop> {
-        let names: Vec<String> = self.matrix.machines.iter().map(|machine| machine.name.clone()).collect();
+        let names: Vec<String> = self
+            .matrix
+            .machines
+            .iter()
+            .map(|machine| machine.name.clone())
+            .collect();
         let options = Options {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
@@ -81,8 +86,12 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         let expr = matrix.engine.expr(text, Span::new(source, 0..text.len()))?;
         only.push(expr);
     }
-    let state = common.state.clone().unwrap_or_else(|| folder.join(".matrix"));
-    let state = std::path::absolute(&state).map_err(|error| Stop::message(format!("{}: {error}", state.display())))?;
+    let state = common
+        .state
+        .clone()
+        .unwrap_or_else(|| folder.join(".matrix"));
+    let state = std::path::absolute(&state)
+        .map_err(|error| Stop::message(format!("{}: {error}", state.display())))?;
     Ok(Loaded {
         matrix,
         only,
@@ -93,8 +102,11 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
 
 fn parser(matrix: &Matrix) -> Result<Parser, Stop> {
     let declared = &matrix.run.parser;
-    let options: Vec<(String, String)> =
-        declared.options.iter().map(|(name, value)| (name.value.clone(), value.clone())).collect();
+    let options: Vec<(String, String)> = declared
+        .options
+        .iter()
+        .map(|(name, value)| (name.value.clone(), value.clone()))
+        .collect();
     Parser::new(&declared.kind.value, &options).map_err(|problems| {
         let at = |problem| Diagnostic::error(problem).at(declared.kind.span, "declared here");
         Stop::usage(problems.into_iter().map(at).collect())
@@ -106,8 +118,13 @@ fn read(path: &Path) -> Result<String, String> {
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
-    file.take(limit).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    file.take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|error| error.to_string())?;
     String::from_utf8(bytes).map_err(|error| {
-        format!("it is not UTF-8 (byte {})", error.utf8_error().valid_up_to() + 1)
+        format!(
+            "it is not UTF-8 (byte {})",
+            error.utf8_error().valid_up_to() + 1
+        )
     })
 }

@@ -38,17 +38,24 @@ pub fn log(args: LogArgs) -> Exit {
 fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
     let loaded = load(&args.common, sources)?;
     let machines = super::run::block_on(loaded.machines())?;
-    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let plan =
+        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
     let tuple = plan.cells.parse(&args.cell)?;
     let nothing = || Stop {
-        diagnostics: vec![Diagnostic::error(format!("no attempt at `{}` is stored", args.cell))],
+        diagnostics: vec![Diagnostic::error(format!(
+            "no attempt at `{}` is stored",
+            args.cell
+        ))],
         exit: Exit::Nothing,
     };
     let cell = plan.cells.find(&tuple).ok_or_else(nothing)? as u32;
     let store = loaded.store()?.ok_or_else(nothing)?;
     let run = plan.runs.steps[plan.runs.of_cell[cell as usize] as usize].key;
     let setups: Vec<_> = plan.setups_of(cell).collect();
-    let setups = setups.iter().rev().map(|(setup, step)| plan.setups[*setup].steps[*step as usize].key);
+    let setups = setups
+        .iter()
+        .rev()
+        .map(|(setup, step)| plan.setups[*setup].steps[*step as usize].key);
     for key in std::iter::once(run).chain(setups) {
         if let Some(attempt) = store.latest_log(key)?
             && let Some(bytes) = store.read_log(attempt)?

@@ -26,7 +26,12 @@ pub struct ParseArgs {
     #[arg(long, value_name = "FILE")]
     stderr: Option<PathBuf>,
     /// How the program ended
-    #[arg(long, value_name = "N", default_value_t = 0, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_hyphen_values = true
+    )]
     exit_status: i32,
     /// An option of the parser, such as `pattern=…`; may be repeated
     #[arg(long = "option", value_name = "NAME=VALUE")]
@@ -48,11 +53,20 @@ fn parsed(args: &ParseArgs) -> Result<Parsed, Stop> {
     for option in &args.options {
         match option.split_once('=') {
             Some((name, value)) => options.push((name.to_owned(), value.to_owned())),
-            None => return Err(Stop::message(format!("`--option {option}` is not NAME=VALUE"))),
+            None => {
+                return Err(Stop::message(format!(
+                    "`--option {option}` is not NAME=VALUE"
+                )));
+            }
         }
     }
     let parser = Parser::new(&args.parser, &options).map_err(|problems| {
-        Stop::usage(problems.into_iter().map(crate::words::diag::Diagnostic::error).collect())
+        Stop::usage(
+            problems
+                .into_iter()
+                .map(crate::words::diag::Diagnostic::error)
+                .collect(),
+        )
     })?;
     let stdout = read(args.file.as_ref())?;
     let stderr = match &args.stderr {
@@ -70,10 +84,14 @@ fn read(path: Option<&PathBuf>) -> Result<Vec<u8>, Stop> {
     let limit = OUTPUT_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
     let result = match path {
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
+        Some(path) => {
+            std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        }
         None => std::io::stdin().take(limit).read_to_end(&mut bytes),
     };
-    let name = path.map_or("standard input".to_owned(), |path| format!("`{}`", path.display()));
+    let name = path.map_or("standard input".to_owned(), |path| {
+        format!("`{}`", path.display())
+    });
     result.map_err(|error| Stop::message(format!("{name} cannot be read: {error}")))?;
     Ok(bytes)
 }
@@ -82,10 +100,16 @@ fn show(args: &ParseArgs, parsed: Parsed) -> Exit {
     match parsed {
         Parsed::Readings { metrics, warnings } => {
             if args.json {
-                show::document(&json!({ "format": FORMAT, "metrics": metrics, "warnings": warnings }));
+                show::document(
+                    &json!({ "format": FORMAT, "metrics": metrics, "warnings": warnings }),
+                );
                 return Exit::Fine;
             }
-            let mut table = text::table(show::style(), &["metric", "value", "exactly", "unit", "better"], 1);
+            let mut table = text::table(
+                show::style(),
+                &["metric", "value", "exactly", "unit", "better"],
+                1,
+            );
             for reading in &metrics {
                 let better = reading.better.map_or("", |better| better.name());
                 table.add_row(vec![
@@ -97,7 +121,9 @@ fn show(args: &ParseArgs, parsed: Parsed) -> Exit {
                 ]);
             }
             show::out(&text::lines(&table));
-            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            warnings
+                .iter()
+                .for_each(|warning| eprintln!("warning: {warning}"));
             Exit::Fine
         }
         Parsed::Refused { reason } => {

@@ -47,7 +47,8 @@ pub fn plan(args: PlanArgs) -> Exit {
 fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let loaded = load(&args.common, sources)?;
     let machines = super::run::block_on(loaded.machines())?;
-    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let plan =
+        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
     if plan.cells.is_empty() {
         return Err(super::run::nothing_selected(&args.common));
     }
@@ -57,8 +58,14 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let graph = dag::graph(&plan, todo);
     let past = Past::of(&plan, store.as_ref())?;
     let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
-    for (name, machine) in machines.iter().filter(|(_, machine)| !machine.missing.is_empty()) {
-        eprintln!("machine `{name}` has no {}: `matrix run --install` installs it", machine.missing.join(", "));
+    for (name, machine) in machines
+        .iter()
+        .filter(|(_, machine)| !machine.missing.is_empty())
+    {
+        eprintln!(
+            "machine `{name}` has no {}: `matrix run --install` installs it",
+            machine.missing.join(", ")
+        );
     }
     match args.format {
         _ if args.common.json => show::document(&counts(&plan, todo, &estimate)),
@@ -70,8 +77,14 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
 }
 
 fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
-    let Counts { build, setup, run, compare } = todo.counts();
-    let of = |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
+    let Counts {
+        build,
+        setup,
+        run,
+        compare,
+    } = todo.counts();
+    let of =
+        |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
     json!({
         "format": FORMAT,
         "matrix": plan.matrix.name,
@@ -93,7 +106,8 @@ fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value 
                 .map(|need| need.index())
                 .collect();
             let node = graph[index];
-            let mut value = json!({ "id": index.index(), "step": step_name(plan, node), "needs": needs });
+            let mut value =
+                json!({ "id": index.index(), "step": step_name(plan, node), "needs": needs });
             if let Node::Run(run) = node {
                 value["rounds"] = json!(todo.rounds[run as usize]);
             }
@@ -107,7 +121,9 @@ fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value 
 fn dot(plan: &Plan, graph: &Graph) -> String {
     let mut out = String::from("digraph matrix {\n  rankdir = LR;\n  node [shape = box];\n");
     for index in graph.node_indices() {
-        let name = step_name(plan, graph[index]).replace('\\', "\\\\").replace('"', "\\\"");
+        let name = step_name(plan, graph[index])
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"");
         let _ = writeln!(out, "  n{} [label = \"{name}\"];", index.index());
     }
     for edge in graph.edge_indices() {
@@ -121,8 +137,13 @@ fn dot(plan: &Plan, graph: &Graph) -> String {
 
 fn step_name(plan: &Plan, node: Node) -> String {
     let projection = |cell: u32, axes: &[usize]| {
-        let visible: Vec<usize> = axes.iter().copied().filter(|&axis| !plan.cells.axes[axis].silent).collect();
-        plan.scope().name_of(plan.cells.cell(cell as usize), &visible)
+        let visible: Vec<usize> = axes
+            .iter()
+            .copied()
+            .filter(|&axis| !plan.cells.axes[axis].silent)
+            .collect();
+        plan.scope()
+            .name_of(plan.cells.cell(cell as usize), &visible)
     };
     match node {
         Node::Build(step) => {
@@ -132,23 +153,46 @@ fn step_name(plan: &Plan, node: Node) -> String {
         Node::Setup(setup, step) => {
             let shared = &plan.setups[setup as usize];
             let name = &plan.matrix.setups[setup as usize].name.value;
-            format!("set-up {name} {}", projection(shared.steps[step as usize].cell, &shared.axes))
+            format!(
+                "set-up {name} {}",
+                projection(shared.steps[step as usize].cell, &shared.axes)
+            )
         }
         Node::Run(run) => format!("run {}", plan.cells.name(plan.cell_of(run as usize))),
         Node::Compare(rule, group) => {
             let compare = &plan.compares[rule as usize];
-            let cell = compare.of_cell.iter().position(|of| *of == group).unwrap_or(0);
-            let name = plan.cells.name_without(plan.cells.cell(cell), &[compare.axis]);
+            let cell = compare
+                .of_cell
+                .iter()
+                .position(|of| *of == group)
+                .unwrap_or(0);
+            let name = plan
+                .cells
+                .name_without(plan.cells.cell(cell), &[compare.axis]);
             format!("compare {} {name}", plan.cells.axes[compare.axis].name)
         }
     }
 }
 
 fn people(plan: &Plan, todo: &Todo, estimate: &Estimate) -> String {
-    let mut out = format!("{}: {}\n\n", plan.matrix.name, count(plan.cells.len(), "cell"));
+    let mut out = format!(
+        "{}: {}\n\n",
+        plan.matrix.name,
+        count(plan.cells.len(), "cell")
+    );
     let mut table = text::table(show::style(), &["step", "total", "to run", "stored"], 1);
-    let Counts { build, setup, run, compare } = todo.counts();
-    for (name, count) in [("build", build), ("set-up", setup), ("run", run), ("compare", compare)] {
+    let Counts {
+        build,
+        setup,
+        run,
+        compare,
+    } = todo.counts();
+    for (name, count) in [
+        ("build", build),
+        ("set-up", setup),
+        ("run", run),
+        ("compare", compare),
+    ] {
         table.add_row(vec![
             name.to_owned(),
             count.total.to_string(),
@@ -178,13 +222,22 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate) -> String {
     );
     let _ = writeln!(out, "\nlongest chain ({}):", show_duration(chain(estimate)));
     for (node, duration) in estimate.critical_path.iter().take(CHAIN_MAX) {
-        let _ = writeln!(out, "  {:>6}  {}", show_duration(*duration), step_name(plan, *node));
+        let _ = writeln!(
+            out,
+            "  {:>6}  {}",
+            show_duration(*duration),
+            step_name(plan, *node)
+        );
     }
     out
 }
 
 fn chain(estimate: &Estimate) -> Duration {
-    estimate.critical_path.iter().map(|(_, duration)| *duration).sum()
+    estimate
+        .critical_path
+        .iter()
+        .map(|(_, duration)| *duration)
+        .sum()
 }
 
 /// Used by verbs that need cells.
@@ -192,6 +245,9 @@ pub fn diagnose_empty(common: &Common) -> Diagnostic {
     let diagnostic = Diagnostic::error("no cell is selected");
     match common.only.is_empty() {
         true => diagnostic.help("the `exclude` rules leave nothing of the product"),
-        false => diagnostic.help(format!("no cell satisfies `{}`", common.only.join("` and `"))),
+        false => diagnostic.help(format!(
+            "no cell satisfies `{}`",
+            common.only.join("` and `")
+        )),
     }
 }

@@ -80,7 +80,10 @@ pub fn compare(args: CompareArgs) -> Exit {
 
 /// Runs a future to its end on this thread.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => {
             eprintln!("the operating system refuses timers or polling: {error}");
@@ -99,13 +102,18 @@ pub fn nothing_selected(common: &Common) -> Stop {
 async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let loaded = load(&args.common, sources)?;
     let machines = loaded.machines().await?;
-    let plan = dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let plan =
+        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
     if plan.cells.is_empty() {
         return Err(nothing_selected(&args.common));
     }
     let store = loaded.store()?;
     Ok(Shown {
-        report: judge(&plan, store.as_ref(), stored_failures(&plan, store.as_ref())?)?,
+        report: judge(
+            &plan,
+            store.as_ref(),
+            stored_failures(&plan, store.as_ref())?,
+        )?,
         interrupted: false,
         ran: false,
     })
@@ -113,7 +121,9 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
 
 /// Cells whose last attempt failed.
 fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, Stop> {
-    let Some(store) = store else { return Ok(Vec::new()) };
+    let Some(store) = store else {
+        return Ok(Vec::new());
+    };
     let failures = lookup::failures(plan, store)?;
     let mut runs: Vec<usize> = failures.keys().copied().collect();
     runs.sort_unstable();
@@ -147,7 +157,10 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let store = RefCell::new(Store::open(&loaded.state)?);
     let known = lookup::known(&plan, Some(&store.borrow()))?;
     if known.todo.is_nothing() {
-        eprintln!("nothing to do: all {} are stored", crate::words::units::count(plan.cells.len(), "cell"));
+        eprintln!(
+            "nothing to do: all {} are stored",
+            crate::words::units::count(plan.cells.len(), "cell")
+        );
         return Ok(Shown {
             report: judge(&plan, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
@@ -205,7 +218,10 @@ async fn measure(
     Ok(summary)
 }
 
-async fn measure_job(job: &Job<'_>, interrupts: &mut mpsc::UnboundedReceiver<()>) -> Result<Summary, Stop> {
+async fn measure_job(
+    job: &Job<'_>,
+    interrupts: &mut mpsc::UnboundedReceiver<()>,
+) -> Result<Summary, Stop> {
     let machine = job.plan.cells.axis("machine").unwrap_or(0);
     let names = &job.plan.cells.axes[machine].labels;
     let (stop, cancel) = watch::channel(false);
@@ -252,7 +268,10 @@ fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
     }];
     if let Some(path) = &args.events {
         let file = File::create(path).map_err(|error| {
-            Stop::message(format!("`--events {}` cannot be written: {error}", path.display()))
+            Stop::message(format!(
+                "`--events {}` cannot be written: {error}",
+                path.display()
+            ))
         })?;
         readers.push(Box::new(JsonLines(BufWriter::new(file))));
     }
@@ -262,9 +281,13 @@ fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
 /// One message for each Ctrl-C or SIGTERM.
 fn interrupts() -> Result<mpsc::UnboundedReceiver<()>, Stop> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
-        let mut signals =
-            signal(kind).map_err(|error| Stop::message(format!("signals cannot be caught: {error}")))?;
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
+        let mut signals = signal(kind)
+            .map_err(|error| Stop::message(format!("signals cannot be caught: {error}")))?;
         let sender = sender.clone();
         tokio::spawn(async move {
             while signals.recv().await.is_some() {
@@ -307,16 +330,30 @@ fn finish(result: Result<Shown, Stop>, common: &Common, faces: &Faces, sources: 
 /// The user's template: the one named, or `compare.md.jinja` in a `hooks` folder beside the matrix or
 /// beside its folder; else the shipped one.
 fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, Stop> {
-    let folder = common.matrix.parent().map(PathBuf::from).unwrap_or_default();
+    let folder = common
+        .matrix
+        .parent()
+        .map(PathBuf::from)
+        .unwrap_or_default();
     let beside = ["hooks", "../hooks"].map(|hooks| folder.join(hooks).join("compare.md.jinja"));
-    let found = faces.template.clone().or_else(|| beside.into_iter().find(|path| path.is_file()));
+    let found = faces
+        .template
+        .clone()
+        .or_else(|| beside.into_iter().find(|path| path.is_file()));
     let (name, text) = match found {
         Some(path) => {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| Stop::message(format!("template `{}` cannot be read: {error}", path.display())))?;
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                Stop::message(format!(
+                    "template `{}` cannot be read: {error}",
+                    path.display()
+                ))
+            })?;
             (path.display().to_string(), text)
         }
-        None => ("the shipped template".to_owned(), template::MARKDOWN.to_owned()),
+        None => (
+            "the shipped template".to_owned(),
+            template::MARKDOWN.to_owned(),
+        ),
     };
     template::render(&text, report).map_err(|reason| Stop::message(format!("{name}: {reason}")))
 }
@@ -324,7 +361,11 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
 /// What one would want to do next.
 fn next_commands(result: &Shown, common: &Common) {
     let matrix = common.matrix.display();
-    let preset = common.preset.as_ref().map(|preset| format!(" --preset {preset}")).unwrap_or_default();
+    let preset = common
+        .preset
+        .as_ref()
+        .map(|preset| format!(" --preset {preset}"))
+        .unwrap_or_default();
     let mut commands = Vec::new();
     if let Some(failed) = result.report.failed.first() {
         commands.push(format!("matrix log {matrix}{preset} {}", failed.cell));
@@ -345,5 +386,7 @@ fn next_commands(result: &Shown, common: &Common) {
 }
 
 fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_millis() as i64)
 }

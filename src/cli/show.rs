@@ -93,7 +93,12 @@ pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
     }
     let stderr = std::io::stderr();
     let color = stderr.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let text = diagnose::render(list, sources, color, usize::from(terminal_width(&stderr).unwrap_or(100)));
+    let text = diagnose::render(
+        list,
+        sources,
+        color,
+        usize::from(terminal_width(&stderr).unwrap_or(100)),
+    );
     eprint!("{text}");
 }
 
@@ -108,7 +113,9 @@ pub fn document(value: &impl Serialize) {
 /// Text on standard output. A closed pipe (`matrix … | head`) is no error.
 pub fn out(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let _ = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
 }
 
 /// How standard output wants its tables.
@@ -116,7 +123,9 @@ pub fn style() -> Style {
     let stdout = std::io::stdout();
     Style {
         color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        width: terminal_width(&stdout).unwrap_or(WIDTH_ELSEWHERE).max(WIDTH_MIN),
+        width: terminal_width(&stdout)
+            .unwrap_or(WIDTH_ELSEWHERE)
+            .max(WIDTH_MIN),
     }
 }
 
@@ -129,7 +138,10 @@ fn terminal_width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<u16>
     if !stream.is_terminal() {
         return None;
     }
-    rustix::termios::tcgetwinsize(stream).ok().map(|size| size.ws_col).filter(|width| *width > 0)
+    rustix::termios::tcgetwinsize(stream)
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|width| *width > 0)
 }
 
 /// Whether progress can be drawn.

@@ -47,16 +47,28 @@ fn is_identifier(name: &str) -> bool {
 
 /// Names of axes, derived axes and set-ups share one space: templates use them all.
 fn names(matrix: &Matrix, problems: &mut Problems) {
-    let axes = matrix.axes.iter().map(|axis| (axis.name.as_str(), axis.span));
-    let derived = matrix.derived.iter().map(|d| (d.name.value.as_str(), d.name.span));
-    let setups = matrix.setups.iter().map(|s| (s.name.value.as_str(), s.name.span));
+    let axes = matrix
+        .axes
+        .iter()
+        .map(|axis| (axis.name.as_str(), axis.span));
+    let derived = matrix
+        .derived
+        .iter()
+        .map(|d| (d.name.value.as_str(), d.name.span));
+    let setups = matrix
+        .setups
+        .iter()
+        .map(|s| (s.name.value.as_str(), s.name.span));
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for (name, span) in axes.chain(derived).chain(setups) {
         if BUILTIN_NAMES.contains(&name) {
             problems.push(
                 Diagnostic::error(format!("`{name}` has a meaning of its own"))
                     .at(span, "choose another name")
-                    .help(format!("these names are taken: {}", BUILTIN_NAMES.join(", "))),
+                    .help(format!(
+                        "these names are taken: {}",
+                        BUILTIN_NAMES.join(", ")
+                    )),
             );
         } else if !is_identifier(name) {
             problems.push(
@@ -132,7 +144,9 @@ fn axis_values(matrix: &Matrix, problems: &mut Problems) {
     for include in &matrix.includes {
         for (name, values) in &include.values {
             if name.value == "machine" {
-                values.iter().for_each(|value| machine_exists(matrix, value, problems));
+                values
+                    .iter()
+                    .for_each(|value| machine_exists(matrix, value, problems));
             }
         }
     }
@@ -177,9 +191,12 @@ fn order_derived(matrix: &mut Matrix, problems: &mut Problems) {
         if ready.is_empty() {
             let ring = ring(&blocked);
             problems.push(
-                Diagnostic::error(format!("derived axes need each other: {}", ring.join(" → ")))
-                    .at(blocked[0].name.span, "part of the ring")
-                    .help("one of them must be written without the others"),
+                Diagnostic::error(format!(
+                    "derived axes need each other: {}",
+                    ring.join(" → ")
+                ))
+                .at(blocked[0].name.span, "part of the ring")
+                .help("one of them must be written without the others"),
             );
             return;
         }
@@ -199,13 +216,18 @@ fn ring(blocked: &[DerivedAxis]) -> Vec<String> {
             .find(|d| d.name.value == last)
             .and_then(|d| {
                 let needs = d.expr.mentions.iter().map(|m| root(m));
-                needs.into_iter().find(|m| blocked.iter().any(|b| b.name.value == *m))
+                needs
+                    .into_iter()
+                    .find(|m| blocked.iter().any(|b| b.name.value == *m))
             })
             .unwrap_or(last);
         let seen = path.iter().position(|name| *name == next);
         path.push(next);
         if let Some(start) = seen {
-            return path[start..].iter().map(|name| format!("`{name}`")).collect();
+            return path[start..]
+                .iter()
+                .map(|name| format!("`{name}`"))
+                .collect();
         }
     }
 }
@@ -253,7 +275,12 @@ impl<'a> Checker<'a> {
             }
         }
         for (index, setup) in matrix.setups.iter().enumerate() {
-            let commands = setup.run.iter().chain(&setup.undo).chain(&setup.service).chain(&setup.ready);
+            let commands = setup
+                .run
+                .iter()
+                .chain(&setup.undo)
+                .chain(&setup.service)
+                .chain(&setup.ready);
             for argv in commands {
                 self.argv(argv, &["dir", "bin", "seconds"], index);
             }
@@ -313,7 +340,8 @@ impl<'a> Checker<'a> {
     fn axis_or_builtin(&mut self, mention: &'a str, span: Span, builtins: &[&'static str]) -> bool {
         let name = root(mention);
         if let Some(derived) = self.matrix.derived.iter().find(|d| d.name.value == name) {
-            self.used.extend(derived.expr.mentions.iter().map(|m| root(m)));
+            self.used
+                .extend(derived.expr.mentions.iter().map(|m| root(m)));
             self.use_derived(name);
             return true;
         }
@@ -322,16 +350,20 @@ impl<'a> Checker<'a> {
         };
         self.used.insert(&axis.name);
         let fields = axis.values.first().map(fields).unwrap_or_default();
-        if let Some(field) = mention.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'))
+        if let Some(field) = mention
+            .strip_prefix(name)
+            .and_then(|rest| rest.strip_prefix('.'))
             && !fields.is_empty()
             && !fields.contains(field)
         {
             let names: Vec<&str> = fields.into_iter().collect();
             let place = self.place_of(mention, span);
             self.problems.push(
-                Diagnostic::error(format!("the values of axis `{name}` have no field `{field}`"))
-                    .at(place, "not declared")
-                    .help(suggest(field, names)),
+                Diagnostic::error(format!(
+                    "the values of axis `{name}` have no field `{field}`"
+                ))
+                .at(place, "not declared")
+                .help(suggest(field, names)),
             );
         }
         true
@@ -350,18 +382,28 @@ impl<'a> Checker<'a> {
 
     fn axis_names(&self) -> Vec<&'a str> {
         let derived = self.matrix.derived.iter().map(|d| d.name.value.as_str());
-        self.matrix.axes.iter().map(|a| a.name.as_str()).chain(derived).collect()
+        self.matrix
+            .axes
+            .iter()
+            .map(|a| a.name.as_str())
+            .chain(derived)
+            .collect()
     }
 
     fn is_later_setup(&self, mention: &str) -> bool {
-        self.matrix.setups.iter().any(|s| s.name.value == root(mention))
+        self.matrix
+            .setups
+            .iter()
+            .any(|s| s.name.value == root(mention))
     }
 
     fn wrong_use(&mut self, mention: &str, span: Span) {
         let place = self.place_of(mention, span);
         let name = root(mention);
         let help = match self.matrix.setups.iter().any(|s| s.name.value == name) {
-            true => format!("a step can use the folder of a set-up written before it: `{name}.dir`"),
+            true => {
+                format!("a step can use the folder of a set-up written before it: `{name}.dir`")
+            }
             false => format!("`{name}` has no fields: write `{{{{ {name} }}}}`"),
         };
         self.problems.push(
@@ -431,10 +473,16 @@ fn references(matrix: &Matrix, problems: &mut Problems) {
         }
     };
     for preset in &matrix.presets {
-        preset.axes.iter().for_each(|(name, _)| known_axis(name, problems));
+        preset
+            .axes
+            .iter()
+            .for_each(|(name, _)| known_axis(name, problems));
     }
     for include in &matrix.includes {
-        include.values.iter().for_each(|(name, _)| known_axis(name, problems));
+        include
+            .values
+            .iter()
+            .for_each(|(name, _)| known_axis(name, problems));
     }
     for compare in &matrix.compares {
         known_axis(&compare.axis, problems);

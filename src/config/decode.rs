@@ -25,7 +25,11 @@ pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<(String, String), String>;
 
 /// Reads a matrix. Without a matrix there is at least one error among the diagnostics; with one
 /// there are warnings at the most.
-pub fn matrix(sources: &mut Sources, file: SourceId, load: Load) -> (Option<Matrix>, Vec<Diagnostic>) {
+pub fn matrix(
+    sources: &mut Sources,
+    file: SourceId,
+    load: Load,
+) -> (Option<Matrix>, Vec<Diagnostic>) {
     let mut problems = Problems::default();
     let text = sources.text(file).to_owned();
     let matrix = read::parse(file, &text, &mut problems).and_then(|toml| {
@@ -99,7 +103,14 @@ impl Decoder<'_> {
 
         self.limit(&imports, IMPORTS_MAX, "imports");
         for import in imports.iter().take(IMPORTS_MAX) {
-            self.import(import, sources, load, &mut machines, &mut presets, &mut metrics);
+            self.import(
+                import,
+                sources,
+                load,
+                &mut machines,
+                &mut presets,
+                &mut metrics,
+            );
         }
         if machines.is_empty() {
             machines.push(Machine {
@@ -151,7 +162,9 @@ impl Decoder<'_> {
         if !has(axes, "machine") {
             let all = machines
                 .iter()
-                .map(|machine| At::new(AxisValue::text(&machine.name), machine.span.unwrap_or(span)))
+                .map(|machine| {
+                    At::new(AxisValue::text(&machine.name), machine.span.unwrap_or(span))
+                })
                 .collect();
             axes.insert(0, implied("machine", all));
         }
@@ -190,7 +203,10 @@ impl Decoder<'_> {
             }
         }
         for preset in self.presets(&mut table) {
-            if !presets.iter().any(|own| own.name.value == preset.name.value) {
+            if !presets
+                .iter()
+                .any(|own| own.name.value == preset.name.value)
+            {
                 presets.push(preset);
             }
         }
@@ -207,14 +223,16 @@ impl Decoder<'_> {
             return Subject::default();
         };
         let installed = self.strings(&mut table, "installed");
-        let git = self.table(&mut table, "git", "[subject.git]").and_then(|mut git| {
-            let repo = git
-                .require("repo", self.problems)
-                .and_then(|n| n.string(self.problems));
-            let paths = self.strings(&mut git, "paths");
-            git.finish(self.problems);
-            Some(GitSubject { repo: repo?, paths })
-        });
+        let git = self
+            .table(&mut table, "git", "[subject.git]")
+            .and_then(|mut git| {
+                let repo = git
+                    .require("repo", self.problems)
+                    .and_then(|n| n.string(self.problems));
+                let paths = self.strings(&mut git, "paths");
+                git.finish(self.problems);
+                Some(GitSubject { repo: repo?, paths })
+            });
         table.finish(self.problems);
         Subject { installed, git }
     }
@@ -269,7 +287,8 @@ impl Decoder<'_> {
         };
         let mut machines = Vec::new();
         for (name, node) in all.all() {
-            let Some(mut table) = node.table(format!("[machines.{}]", name.value), self.problems) else {
+            let Some(mut table) = node.table(format!("[machines.{}]", name.value), self.problems)
+            else {
                 continue;
             };
             let via = table
@@ -339,7 +358,10 @@ impl Decoder<'_> {
             node.wrong("an array of at least one value", self.problems);
         }
         if values.len() > VALUES_MAX {
-            node.wrong(&format!("an array of at most {VALUES_MAX} values"), self.problems);
+            node.wrong(
+                &format!("an array of at most {VALUES_MAX} values"),
+                self.problems,
+            );
             return Vec::new();
         }
         values
@@ -396,7 +418,10 @@ impl Decoder<'_> {
             let mut axes = Vec::new();
             if let Some(list) = self.table(&mut table, "axes", &format!("{title} axes")) {
                 for (axis, node) in list.all() {
-                    axes.push((At::new(axis.value.to_owned(), axis.span), self.axis_values(&node)));
+                    axes.push((
+                        At::new(axis.value.to_owned(), axis.span),
+                        self.axis_values(&node),
+                    ));
                 }
             }
             let (mut repeat, mut seconds) = (None, None);
@@ -408,7 +433,10 @@ impl Decoder<'_> {
             let sampling = table
                 .get("sample")
                 .and_then(|n| {
-                    let names = [("product", Sampling::Product), ("pairwise", Sampling::Pairwise)];
+                    let names = [
+                        ("product", Sampling::Product),
+                        ("pairwise", Sampling::Pairwise),
+                    ];
                     self.one_of(&n, &names)
                 })
                 .unwrap_or_default();
@@ -435,7 +463,11 @@ impl Decoder<'_> {
             let undo = self.command_list(&mut table, "undo");
             let service = table.get("service").and_then(|n| self.argv(&n));
             let ready = table.get("ready").and_then(|n| self.argv(&n));
-            let scopes = [("session", Scope::Session), ("round", Scope::Round), ("run", Scope::Run)];
+            let scopes = [
+                ("session", Scope::Session),
+                ("round", Scope::Round),
+                ("run", Scope::Run),
+            ];
             let scope = table
                 .get("scope")
                 .and_then(|n| self.one_of(&n, &scopes))
@@ -527,18 +559,24 @@ impl Decoder<'_> {
         };
         let mut metrics = Vec::new();
         for (name, node) in all.all() {
-            let Some(mut table) = node.table(format!("[metrics.{}]", name.value), self.problems) else {
+            let Some(mut table) = node.table(format!("[metrics.{}]", name.value), self.problems)
+            else {
                 continue;
             };
             let from = match table.get("from") {
                 Some(n) => n.string(self.problems),
                 None => Some(At::new(name.value.to_owned(), name.span)),
             };
-            let from = from.and_then(|f| self.problems.note(self.engine.template(&f.value, f.span)));
+            let from =
+                from.and_then(|f| self.problems.note(self.engine.template(&f.value, f.span)));
             let directions = [("higher", Better::Higher), ("lower", Better::Lower)];
-            let better = table.get("better").and_then(|n| self.one_of(&n, &directions));
+            let better = table
+                .get("better")
+                .and_then(|n| self.one_of(&n, &directions));
             let unit = self.optional(&mut table, "unit");
-            let min_effect = table.get("min_effect").and_then(|n| n.percent(self.problems));
+            let min_effect = table
+                .get("min_effect")
+                .and_then(|n| n.percent(self.problems));
             table.finish(self.problems);
             metrics.extend(from.map(|from| MetricDecl {
                 name: name.value.to_owned(),
@@ -581,7 +619,10 @@ impl Decoder<'_> {
                 .get("min_effect")
                 .and_then(|n| n.percent(self.problems))
                 .unwrap_or(MIN_EFFECT);
-            let gate = table.get("gate").and_then(|n| n.boolean(self.problems)).unwrap_or(true);
+            let gate = table
+                .get("gate")
+                .and_then(|n| n.boolean(self.problems))
+                .unwrap_or(true);
             let span = table.span;
             table.finish(self.problems);
             compares.extend(axis.map(|axis| Compare {
@@ -599,9 +640,10 @@ impl Decoder<'_> {
         let mut env = Vec::new();
         if let Some(table) = self.table(top, "env", "[env]") {
             for (name, node) in table.all() {
-                let template = node
-                    .string(self.problems)
-                    .and_then(|text| self.problems.note(self.engine.template(&text.value, text.span)));
+                let template = node.string(self.problems).and_then(|text| {
+                    self.problems
+                        .note(self.engine.template(&text.value, text.span))
+                });
                 env.extend(template.map(|template| (name.value.to_owned(), template)));
             }
         }
@@ -624,7 +666,8 @@ impl Decoder<'_> {
         let mut options = Vec::new();
         for (name, node) in table.rest() {
             let text = node.string(self.problems);
-            options.extend(text.map(|text| (At::new(name.value.to_owned(), name.span), text.value)));
+            options
+                .extend(text.map(|text| (At::new(name.value.to_owned(), name.span), text.value)));
         }
         Some(ParserDecl {
             kind: kind?,
@@ -633,21 +676,30 @@ impl Decoder<'_> {
     }
 
     fn command_list(&mut self, table: &mut Table, key: &'static str) -> Vec<Argv> {
-        table.get(key).map(|n| self.commands(&n)).unwrap_or_default()
+        table
+            .get(key)
+            .map(|n| self.commands(&n))
+            .unwrap_or_default()
     }
 
     /// A list of commands, each a string or a list of words.
     fn commands(&mut self, node: &Node) -> Vec<Argv> {
         let nodes = node.array(self.problems).unwrap_or_default();
         self.limit(&nodes, LIST_MAX, &node.what);
-        nodes.iter().filter_map(|command| self.argv(command)).collect()
+        nodes
+            .iter()
+            .filter_map(|command| self.argv(command))
+            .collect()
     }
 
     /// One command: a string, split by POSIX rules, or a list of words.
     fn argv(&mut self, node: &Node) -> Option<Argv> {
         let words: Vec<At<String>> = match node.value.as_str() {
             Some(text) => match split_words(text) {
-                Some(words) => words.into_iter().map(|word| At::new(word, node.span)).collect(),
+                Some(words) => words
+                    .into_iter()
+                    .map(|word| At::new(word, node.span))
+                    .collect(),
                 None => {
                     self.problems.push(
                         Diagnostic::error("this command has a quote that is not closed")
@@ -669,7 +721,10 @@ impl Decoder<'_> {
         }
         let words: Vec<_> = words
             .iter()
-            .map(|word| self.problems.note(self.engine.template(&word.value, word.span)))
+            .map(|word| {
+                self.problems
+                    .note(self.engine.template(&word.value, word.span))
+            })
             .collect();
         Some(Argv {
             words: words.into_iter().collect::<Option<_>>()?,
@@ -677,11 +732,21 @@ impl Decoder<'_> {
         })
     }
 
-    fn table<'a>(&mut self, parent: &mut Table<'a>, key: &'static str, title: &str) -> Option<Table<'a>> {
+    fn table<'a>(
+        &mut self,
+        parent: &mut Table<'a>,
+        key: &'static str,
+        title: &str,
+    ) -> Option<Table<'a>> {
         parent.get(key).and_then(|n| n.table(title, self.problems))
     }
 
-    fn tables<'a>(&mut self, parent: &mut Table<'a>, key: &'static str, title: &str) -> Vec<Table<'a>> {
+    fn tables<'a>(
+        &mut self,
+        parent: &mut Table<'a>,
+        key: &'static str,
+        title: &str,
+    ) -> Vec<Table<'a>> {
         let tables = parent
             .get(key)
             .map(|n| n.tables(title, self.problems))
@@ -691,7 +756,10 @@ impl Decoder<'_> {
     }
 
     fn strings(&mut self, table: &mut Table, key: &'static str) -> Vec<At<String>> {
-        table.get(key).map(|n| n.strings(self.problems)).unwrap_or_default()
+        table
+            .get(key)
+            .map(|n| n.strings(self.problems))
+            .unwrap_or_default()
     }
 
     fn optional(&mut self, table: &mut Table, key: &'static str) -> Option<String> {
@@ -702,7 +770,9 @@ impl Decoder<'_> {
     }
 
     fn optional_string(&mut self, table: Option<&mut Table>, key: &'static str) -> String {
-        table.and_then(|t| self.optional(t, key)).unwrap_or_default()
+        table
+            .and_then(|t| self.optional(t, key))
+            .unwrap_or_default()
     }
 
     fn duration(&mut self, table: &mut Table, key: &'static str, default: Duration) -> Duration {

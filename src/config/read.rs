@@ -81,7 +81,12 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub fn new(title: impl Into<String>, source: SourceId, span: Span, table: &'a DeTable<'a>) -> Self {
+    pub fn new(
+        title: impl Into<String>,
+        source: SourceId,
+        span: Span,
+        table: &'a DeTable<'a>,
+    ) -> Self {
         let mut entries: Vec<_> = table
             .iter()
             .map(|(key, value)| {
@@ -269,7 +274,10 @@ impl<'a> Node<'a> {
 
     pub fn strings(&self, problems: &mut Problems) -> Vec<At<String>> {
         let nodes = self.array(problems).unwrap_or_default();
-        nodes.iter().filter_map(|node| node.string(problems)).collect()
+        nodes
+            .iter()
+            .filter_map(|node| node.string(problems))
+            .collect()
     }
 
     pub fn table(&self, title: impl Into<String>, problems: &mut Problems) -> Option<Table<'a>> {
@@ -292,7 +300,10 @@ impl<'a> Node<'a> {
             return Vec::new();
         }
         let nodes = self.array(problems).unwrap_or_default();
-        nodes.iter().filter_map(|node| node.table(title, problems)).collect()
+        nodes
+            .iter()
+            .filter_map(|node| node.table(title, problems))
+            .collect()
     }
 }
 

@@ -299,7 +299,9 @@ fn syntax_error(what: &str, text: &str, span: Span, error: &minijinja::Error) ->
     let quote = 1;
     let exact = error
         .range()
-        .filter(|range| range.end <= text.len() && (span.end - span.start) as usize == text.len() + 2)
+        .filter(|range| {
+            range.end <= text.len() && (span.end - span.start) as usize == text.len() + 2
+        })
         .map(|range| span.slice(range.start + quote..range.end.max(range.start + 1) + quote));
     let detail = error.detail().unwrap_or("cannot be read");
     Diagnostic::error(format!("this {what} cannot be read: {detail}"))
@@ -350,7 +352,9 @@ mod tests {
             .template("{{ load.jobs }} {{ range(3) }} {{ bs }}", nowhere())
             .unwrap();
         assert_eq!(template.mentions, ["bs", "load.jobs"]);
-        let expr = engine.expr("aio == 'x' and load.jobs > 1", nowhere()).unwrap();
+        let expr = engine
+            .expr("aio == 'x' and load.jobs > 1", nowhere())
+            .unwrap();
         assert_eq!(expr.mentions, ["aio", "load.jobs"]);
     }
 
@@ -358,9 +362,17 @@ mod tests {
     fn endless_templates_run_dry() {
         let mut engine = Engine::default();
         let template = engine
-            .template("{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}", nowhere())
+            .template(
+                "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}",
+                nowhere(),
+            )
             .unwrap();
-        assert!(engine.render(&template, &Context::default()).unwrap_err().contains("fuel"));
+        assert!(
+            engine
+                .render(&template, &Context::default())
+                .unwrap_err()
+                .contains("fuel")
+        );
     }
 
     #[test]

@@ -132,15 +132,13 @@ fn scalar(node: &Node, problems: &mut Problems) -> Option<Scalar> {
     match node.value {
         DeValue::String(text) => Some(Scalar::Text(text.to_string())),
         DeValue::Boolean(value) => Some(Scalar::Boolean(*value)),
-        DeValue::Integer(integer) => {
-            match i64::from_str_radix(integer.as_str(), integer.radix()) {
-                Ok(number) => Some(Scalar::Integer(number)),
-                Err(_) => {
-                    node.wrong("a whole number that fits into 64 bits", problems);
-                    None
-                }
+        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(number) => Some(Scalar::Integer(number)),
+            Err(_) => {
+                node.wrong("a whole number that fits into 64 bits", problems);
+                None
             }
-        }
+        },
         DeValue::Float(float) => match float.as_str().parse::<f64>() {
             Ok(number) if number.is_finite() && number.to_string() == float.as_str() => {
                 Some(Scalar::Float(number))

@@ -124,17 +124,21 @@ impl Cells {
                     .help(format!("cells are named like {}", self.example())));
             };
             let Some(axis) = self.axis(axis_name) else {
-                return Err(Diagnostic::error(format!("there is no axis `{axis_name}`"))
-                    .help(suggest(axis_name, self.axes.iter().map(|a| a.name.as_str()))));
+                return Err(
+                    Diagnostic::error(format!("there is no axis `{axis_name}`")).help(suggest(
+                        axis_name,
+                        self.axes.iter().map(|a| a.name.as_str()),
+                    )),
+                );
             };
             let labels = &self.axes[axis].labels;
             match labels.iter().position(|known| known == label) {
                 Some(value) => cell[axis] = Some(value as u16),
                 None => {
-                    return Err(
-                        Diagnostic::error(format!("axis `{axis_name}` has no value `{label}`"))
-                            .help(suggest(label, labels.iter().map(String::as_str))),
-                    );
+                    return Err(Diagnostic::error(format!(
+                        "axis `{axis_name}` has no value `{label}`"
+                    ))
+                    .help(suggest(label, labels.iter().map(String::as_str))));
                 }
             }
         }
@@ -179,11 +183,19 @@ pub fn preset<'a>(matrix: &'a Matrix, choice: &Choice) -> Result<Option<&'a Pres
     let Some(name) = choice.preset.or(own) else {
         return Ok(None);
     };
-    match matrix.presets.iter().find(|preset| preset.name.value == name) {
+    match matrix
+        .presets
+        .iter()
+        .find(|preset| preset.name.value == name)
+    {
         Some(preset) => Ok(Some(preset)),
         None => {
-            let names = matrix.presets.iter().map(|preset| preset.name.value.as_str());
-            Err(Diagnostic::error(format!("there is no preset `{name}`")).help(suggest(name, names)))
+            let names = matrix
+                .presets
+                .iter()
+                .map(|preset| preset.name.value.as_str());
+            Err(Diagnostic::error(format!("there is no preset `{name}`"))
+                .help(suggest(name, names)))
         }
     }
 }
@@ -245,7 +257,11 @@ fn known_axes(scope: Scope, expr: &Expr) -> Result<Vec<usize>, Diagnostic> {
         let is_derived = scope.matrix.derived.iter().any(|d| d.name.value == name);
         if name != "facts" && !is_derived && !scope.axes.iter().any(|axis| axis.name == name) {
             let derived = scope.matrix.derived.iter().map(|d| d.name.value.as_str());
-            let names = scope.axes.iter().map(|axis| axis.name.as_str()).chain(derived);
+            let names = scope
+                .axes
+                .iter()
+                .map(|axis| axis.name.as_str())
+                .chain(derived);
             return Err(Diagnostic::error(format!("there is no axis `{name}`"))
                 .at(expr.span, "in this expression")
                 .help(suggest(name, names)));
@@ -387,7 +403,10 @@ impl<'a> Rules<'a> {
 
 /// The rule that excludes a cell, if one does.
 pub fn excluded_by(matrix: &Matrix, axes: &[PlanAxis], cell: &[u16]) -> Option<usize> {
-    Rules::new(Scope { matrix, axes }).excluding(cell).ok().flatten()
+    Rules::new(Scope { matrix, axes })
+        .excluding(cell)
+        .ok()
+        .flatten()
 }
 
 fn product(scope: Scope, sizes: &[usize], cells: &mut Cells) -> Result<(), Diagnostic> {
@@ -471,7 +490,10 @@ fn covering(scope: Scope, sizes: &[usize], seed: u64, cells: &mut Cells) -> Resu
         let mut failed = None;
         crossed.for_each(sizes, |values| {
             let mut cell = row.clone();
-            crossed.axes.iter().for_each(|&axis| cell[axis] = values[axis]);
+            crossed
+                .axes
+                .iter()
+                .for_each(|&axis| cell[axis] = values[axis]);
             match rules.excluding(&cell) {
                 Ok(None) => cells.data.extend_from_slice(&cell),
                 Ok(Some(rule)) => cells.excluded[rule] += 1,
@@ -507,7 +529,10 @@ fn include(
         let choices: Vec<Vec<u16>> = (0..width)
             .map(|axis| {
                 let axis_of = &scope.axes[axis];
-                let named = include.values.iter().find(|(name, _)| name.value == axis_of.name);
+                let named = include
+                    .values
+                    .iter()
+                    .find(|(name, _)| name.value == axis_of.name);
                 match named {
                     Some((_, values)) => values
                         .iter()
@@ -547,7 +572,9 @@ fn include(
             }
         });
         if let Some(cell) = duplicate {
-            let visible: Vec<usize> = (0..width).filter(|&axis| !scope.axes[axis].silent).collect();
+            let visible: Vec<usize> = (0..width)
+                .filter(|&axis| !scope.axes[axis].silent)
+                .collect();
             problems.push(
                 Diagnostic::error("this include repeats a cell that is there already")
                     .at(include.span, format!("cell {}", scope.name_of(&cell, &visible)))
@@ -555,5 +582,9 @@ fn include(
             );
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(problems) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(problems)
+    }
 }

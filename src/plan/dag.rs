@@ -156,33 +156,51 @@ fn steps(
     };
     let axis = |name: &str| cells.axis(name).into_iter().collect::<Vec<_>>();
     let (machine, version) = (axis("machine"), axis("version"));
-    let label = |cell: &[u16], axes: &[usize]| axes.first().map(|&axis| cells.label(cell, axis)).unwrap_or("");
+    let label = |cell: &[u16], axes: &[usize]| {
+        axes.first()
+            .map(|&axis| cells.label(cell, axis))
+            .unwrap_or("")
+    };
 
     // Builds. A version from git is built; `installed` is not, unless there is nothing but a recipe.
     let mut builds = Shared::default();
     let is_built = |cell: &[u16]| {
-        matrix.build.is_some() && (matrix.subject.git.is_none() || label(cell, &version) != INSTALLED)
+        matrix.build.is_some()
+            && (matrix.subject.git.is_none() || label(cell, &version) != INSTALLED)
     };
     if let Some(build) = &matrix.build {
         let mut inputs = Inputs::new(scope);
         for argv in &build.run {
             inputs.words("`[build]`", argv, placeholders);
         }
-        let artifacts = build.artifacts.iter().fold(KeyHasher::new("artifacts"), |mut hasher, artifact| {
-            hasher.str(&artifact.value);
-            hasher
-        });
+        let artifacts =
+            build
+                .artifacts
+                .iter()
+                .fold(KeyHasher::new("artifacts"), |mut hasher, artifact| {
+                    hasher.str(&artifact.value);
+                    hasher
+                });
         inputs.constant("artifacts", artifacts.finish());
         environment(matrix, &mut inputs, placeholders);
         let (m, v) = (machine.clone(), version.clone());
-        inputs.add("machine", machine.clone(), move |cell| Ok(named("machine", Key::of(label(cell, &m).as_bytes()))));
+        inputs.add("machine", machine.clone(), move |cell| {
+            Ok(named("machine", Key::of(label(cell, &m).as_bytes())))
+        });
         if matrix.subject.git.is_some() {
-            inputs.add("source", version.clone(), move |cell| Ok(named("source", digests.source(label(cell, &v)))));
+            inputs.add("source", version.clone(), move |cell| {
+                Ok(named("source", digests.source(label(cell, &v))))
+            });
         }
         builds = shared(cells, &mut inputs, is_built)?;
     }
     // What `{{ bin }}` holds, for each cell: the artifact, or the installed programs.
-    let mut subject_axes: Vec<usize> = machine.iter().chain(&version).copied().chain(builds.axes.clone()).collect();
+    let mut subject_axes: Vec<usize> = machine
+        .iter()
+        .chain(&version)
+        .copied()
+        .chain(builds.axes.clone())
+        .collect();
     subject_axes.sort_unstable();
     subject_axes.dedup();
     let by_subject = Projection::new(subject_axes.clone(), &cells.sizes());
@@ -195,7 +213,10 @@ fn steps(
                     let build = builds.steps[step as usize].key;
                     // Not built yet: such a key is found nowhere, so what depends on it is to be done.
                     let artifact = digests.artifact(build);
-                    artifact.map_or_else(|| named("unbuilt", build), |digest| named("artifact", digest))
+                    artifact.map_or_else(
+                        || named("unbuilt", build),
+                        |digest| named("artifact", digest),
+                    )
                 }
             }
         });
@@ -206,12 +227,20 @@ fn steps(
     for setup in &matrix.setups {
         let mut inputs = Inputs::new(scope);
         let commands = setup.run.iter().chain(&setup.service);
-        let templates = || commands.clone().chain(&setup.ready).chain(&setup.undo).flat_map(|argv| &argv.words);
+        let templates = || {
+            commands
+                .clone()
+                .chain(&setup.ready)
+                .chain(&setup.undo)
+                .flat_map(|argv| &argv.words)
+        };
         for argv in commands.clone() {
             inputs.words(&setup.name.value, argv, placeholders);
         }
         // Probes and undoing do not change a result, but the axes they use tell the steps apart.
-        let elsewhere: Vec<usize> = templates().flat_map(|word| scope.axes_of(&word.mentions)).collect();
+        let elsewhere: Vec<usize> = templates()
+            .flat_map(|word| scope.axes_of(&word.mentions))
+            .collect();
         inputs.add("where", elsewhere, |_| Ok(0));
         inputs.constant("scope", Key::of(&[setup.scope as u8]));
         let mentions = |name: &str| templates().any(|word| word.mentions.iter().any(|m| m == name));
@@ -265,7 +294,13 @@ fn machine_input<'a>(
 
 fn environment<'a>(matrix: &'a Matrix, inputs: &mut Inputs<'a>, placeholders: &'a Context) {
     for (name, template) in &matrix.env {
-        inputs.text(format!("environment variable {name}"), name, 0, template, placeholders);
+        inputs.text(
+            format!("environment variable {name}"),
+            name,
+            0,
+            template,
+            placeholders,
+        );
     }
 }
 
@@ -277,9 +312,11 @@ fn depend_on(inputs: &mut Inputs, name: &str, setup: &Shared, cells: &Cells) {
         let key = number(KeyHasher::new("set-up").str(name).key(step.key).finish());
         keys.insert(projection.index(cells.cell(step.cell as usize)), key);
     }
-    inputs.add(format!("set-up `{name}`"), setup.axes.clone(), move |cell| {
-        Ok(keys.get(&projection.index(cell)).copied().unwrap_or(0))
-    });
+    inputs.add(
+        format!("set-up `{name}`"),
+        setup.axes.clone(),
+        move |cell| Ok(keys.get(&projection.index(cell)).copied().unwrap_or(0)),
+    );
 }
 
 /// One step for each projection onto the axes of the inputs.
@@ -359,7 +396,10 @@ fn compares(
         let labels = &cells.axes[axis].labels;
         let wanted = match &choice.against {
             Some(against) if compare.axis.value == "version" => Some(against.clone()),
-            _ => compare.baseline.as_ref().map(|baseline| baseline.value.label()),
+            _ => compare
+                .baseline
+                .as_ref()
+                .map(|baseline| baseline.value.label()),
         };
         // A preset may leave the baseline out: then there is nothing to compare with.
         let baseline = match wanted {
@@ -367,7 +407,9 @@ fn compares(
             None => Some(0),
         };
         let Some(baseline) = baseline else { continue };
-        let others = (0..cells.axes.len()).filter(|&other| other != axis).collect();
+        let others = (0..cells.axes.len())
+            .filter(|&other| other != axis)
+            .collect();
         let projection = Projection::new(others, &cells.sizes());
         // A group is a comparison only if it has the baseline and something beside it.
         let mut members: HashMap<u64, (bool, bool)> = HashMap::new();
@@ -439,7 +481,10 @@ impl Plan<'_> {
 
     /// The set-up steps of a cell, in the order of the file.
     pub fn setups_of(&self, cell: u32) -> impl Iterator<Item = (usize, u32)> {
-        let steps = self.setups.iter().map(move |setup| setup.of_cell[cell as usize]);
+        let steps = self
+            .setups
+            .iter()
+            .map(move |setup| setup.of_cell[cell as usize]);
         steps.enumerate().filter(|(_, step)| *step != NONE)
     }
 
@@ -447,8 +492,16 @@ impl Plan<'_> {
     pub fn todo(&self, rounds: Vec<u32>, built: &dyn Fn(Key) -> bool) -> Todo {
         let mut todo = Todo {
             builds: vec![false; self.builds.steps.len()],
-            setups: self.setups.iter().map(|setup| vec![false; setup.steps.len()]).collect(),
-            compares: self.compares.iter().map(|compare| vec![false; compare.groups]).collect(),
+            setups: self
+                .setups
+                .iter()
+                .map(|setup| vec![false; setup.steps.len()])
+                .collect(),
+            compares: self
+                .compares
+                .iter()
+                .map(|compare| vec![false; compare.groups])
+                .collect(),
             rounds,
         };
         for cell in 0..self.cells.len() {
@@ -535,22 +588,30 @@ pub type Graph = DiGraph<Node, (), u32>;
 pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
     let mut graph = Graph::default();
     let mut add = |needed: bool, node: Node| needed.then(|| graph.add_node(node));
-    let builds: Vec<Option<NodeIndex>> =
-        (0..).zip(&todo.builds).map(|(step, needed)| add(*needed, Node::Build(step))).collect();
+    let builds: Vec<Option<NodeIndex>> = (0..)
+        .zip(&todo.builds)
+        .map(|(step, needed)| add(*needed, Node::Build(step)))
+        .collect();
     let setups: Vec<Vec<Option<NodeIndex>>> = (0..)
         .zip(&todo.setups)
         .map(|(setup, steps)| {
             let numbered = (0..).zip(steps);
-            numbered.map(|(step, needed)| add(*needed, Node::Setup(setup, step))).collect()
+            numbered
+                .map(|(step, needed)| add(*needed, Node::Setup(setup, step)))
+                .collect()
         })
         .collect();
-    let runs: Vec<Option<NodeIndex>> =
-        (0..).zip(&todo.rounds).map(|(run, rounds)| add(*rounds > 0, Node::Run(run))).collect();
+    let runs: Vec<Option<NodeIndex>> = (0..)
+        .zip(&todo.rounds)
+        .map(|(run, rounds)| add(*rounds > 0, Node::Run(run)))
+        .collect();
     let compares: Vec<Vec<Option<NodeIndex>>> = (0..)
         .zip(&todo.compares)
         .map(|(rule, groups)| {
             let numbered = (0..).zip(groups);
-            numbered.map(|(group, needed)| add(*needed, Node::Compare(rule, group))).collect()
+            numbered
+                .map(|(group, needed)| add(*needed, Node::Compare(rule, group)))
+                .collect()
         })
         .collect();
     let build_of = |cell: usize| {
@@ -608,8 +669,12 @@ pub struct Estimate {
 pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) -> Estimate {
     let duration_of = |node: Node| match node {
         Node::Build(step) => (durations.build)(plan.builds.steps[step as usize].key),
-        Node::Setup(setup, step) => (durations.setup)(plan.setups[setup as usize].steps[step as usize].key),
-        Node::Run(run) => (durations.run)(plan.runs.steps[run as usize].key) * todo.rounds[run as usize],
+        Node::Setup(setup, step) => {
+            (durations.setup)(plan.setups[setup as usize].steps[step as usize].key)
+        }
+        Node::Run(run) => {
+            (durations.run)(plan.runs.steps[run as usize].key) * todo.rounds[run as usize]
+        }
         Node::Compare(..) => Duration::ZERO,
     };
     let cell_of = |node: Node| match node {
@@ -628,7 +693,8 @@ pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) 
     }
     // Longest path: nodes were added in an order in which edges only go forward, by kind and, among
     // set-ups, by their place in the file.
-    let mut longest: Vec<(Duration, Option<NodeIndex>)> = vec![(Duration::ZERO, None); graph.node_count()];
+    let mut longest: Vec<(Duration, Option<NodeIndex>)> =
+        vec![(Duration::ZERO, None); graph.node_count()];
     for node in graph.node_indices() {
         longest[node.index()].0 += duration_of(graph[node]);
         let reached = longest[node.index()].0;
@@ -639,7 +705,9 @@ pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) 
             }
         }
     }
-    let last = graph.node_indices().max_by_key(|node| longest[node.index()].0);
+    let last = graph
+        .node_indices()
+        .max_by_key(|node| longest[node.index()].0);
     let mut critical_path: Vec<(Node, Duration)> =
         std::iter::successors(last, |node| longest[node.index()].1)
             .map(|node| (graph[node], duration_of(graph[node])))

@@ -96,9 +96,17 @@ pub fn explain(
     let missing = todo.rounds[run as usize];
     explanation.state = match (missing, past(run as usize)) {
         (0, _) => "stored: all its rounds are measured".to_owned(),
-        (n, Some(failure)) => format!("will run {}: failed last time: {failure}", count(n as usize, "round")),
-        (n, None) if n < plan.repeat.min => format!("will run {} that are missing", count(n as usize, "round")),
-        (n, None) => format!("will run {}: nothing is stored under its key", count(n as usize, "round")),
+        (n, Some(failure)) => format!(
+            "will run {}: failed last time: {failure}",
+            count(n as usize, "round")
+        ),
+        (n, None) if n < plan.repeat.min => {
+            format!("will run {} that are missing", count(n as usize, "round"))
+        }
+        (n, None) => format!(
+            "will run {}: nothing is stored under its key",
+            count(n as usize, "round")
+        ),
     };
     Ok(explanation)
 }
@@ -133,7 +141,11 @@ fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
     values.push(Value {
         name: "seconds".to_owned(),
         value: plan.seconds.to_string(),
-        origin: if plan.seconds == plan.matrix.run.seconds { "default" } else { "preset" },
+        origin: if plan.seconds == plan.matrix.run.seconds {
+            "default"
+        } else {
+            "preset"
+        },
     });
     Ok(values)
 }
@@ -150,7 +162,12 @@ fn listed(commands: SetupCommands) -> Vec<Command> {
 }
 
 fn sharing(cells: &Cells, shared: &Shared, step: u32) -> String {
-    let others = shared.of_cell.iter().filter(|of| **of == step && step != NONE).count() - 1;
+    let others = shared
+        .of_cell
+        .iter()
+        .filter(|of| **of == step && step != NONE)
+        .count()
+        - 1;
     if others == 0 {
         return "for this cell alone".to_owned();
     }

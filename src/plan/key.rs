@@ -55,8 +55,20 @@ impl<'a> Inputs<'a> {
         digest: impl Fn(&[u16]) -> Result<u128, Diagnostic> + 'a,
     ) {
         let index = self.list.len();
-        let projection = Projection::new(axes.clone(), &self.scope.axes.iter().map(|a| a.values.len()).collect::<Vec<_>>());
-        match self.groups.iter_mut().find(|group| group.sums.projection == projection) {
+        let projection = Projection::new(
+            axes.clone(),
+            &self
+                .scope
+                .axes
+                .iter()
+                .map(|a| a.values.len())
+                .collect::<Vec<_>>(),
+        );
+        match self
+            .groups
+            .iter_mut()
+            .find(|group| group.sums.projection == projection)
+        {
             Some(group) => group.members.push(index),
             None => self.groups.push(Group {
                 members: vec![index],
@@ -80,7 +92,13 @@ impl<'a> Inputs<'a> {
     /// (`dir`, `bin`, `cell`, …) stand for themselves: what is behind them is an input by itself.
     pub fn words(&mut self, what: &'a str, argv: &'a Argv, builtins: &'a Context) {
         for (index, word) in argv.words.iter().enumerate() {
-            self.text(format!("word {} of {what}", index + 1), what, index, word, builtins);
+            self.text(
+                format!("word {} of {what}", index + 1),
+                what,
+                index,
+                word,
+                builtins,
+            );
         }
     }
 
@@ -117,7 +135,11 @@ impl<'a> Inputs<'a> {
 
     /// Ascending axes that any input depends on.
     pub fn axes(&self) -> Vec<usize> {
-        let mut axes: Vec<usize> = self.list.iter().flat_map(|input| input.axes.clone()).collect();
+        let mut axes: Vec<usize> = self
+            .list
+            .iter()
+            .flat_map(|input| input.axes.clone())
+            .collect();
         axes.sort_unstable();
         axes.dedup();
         axes
@@ -143,7 +165,12 @@ impl<'a> Inputs<'a> {
     pub fn parts(&self, cell: &[u16]) -> Result<Vec<(&str, Key)>, Diagnostic> {
         self.list
             .iter()
-            .map(|input| Ok((input.name.as_str(), Key((input.digest)(cell)?.to_be_bytes()))))
+            .map(|input| {
+                Ok((
+                    input.name.as_str(),
+                    Key((input.digest)(cell)?.to_be_bytes()),
+                ))
+            })
             .collect()
     }
 }
@@ -166,9 +193,13 @@ pub fn render(
     }
     let mut context = builtins.clone();
     context.extend(scope.context(cell, axes)?);
-    scope.matrix.engine.render(template, &context).map_err(|reason| {
-        Diagnostic::error(format!("this template cannot be filled in: {reason}"))
-            .at(template.span, "here")
-            .help(format!("in the cell {}", scope.name_of(cell, axes)))
-    })
+    scope
+        .matrix
+        .engine
+        .render(template, &context)
+        .map_err(|reason| {
+            Diagnostic::error(format!("this template cannot be filled in: {reason}"))
+                .at(template.span, "here")
+                .help(format!("in the cell {}", scope.name_of(cell, axes)))
+        })
 }

@@ -88,11 +88,7 @@ impl<T: Copy> Memo<T> {
     }
 
     /// The value of the cell's projection, from `compute` the first time.
-    pub fn get<E>(
-        &mut self,
-        cell: &[u16],
-        compute: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
+    pub fn get<E>(&mut self, cell: &[u16], compute: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         let index = self.projection.index(cell);
         if let Some(slot) = self.dense.get_mut(index as usize) {
             return match slot {
@@ -128,7 +124,10 @@ mod tests {
         let projection = Projection::new(vec![], &[3, 4]);
         let mut calls = 0;
         projection.for_each(&[3, 4], |_| calls += 1);
-        assert_eq!((projection.size, calls, projection.index(&[2, 3])), (1, 1, 0));
+        assert_eq!(
+            (projection.size, calls, projection.index(&[2, 3])),
+            (1, 1, 0)
+        );
     }
 
     #[test]

@@ -37,7 +37,11 @@ impl Plan<'_> {
 
     /// The folder of a run step.
     pub fn run_dir(&self, run: u32, places: &Places) -> String {
-        format!("{}/run-{}", places.work, self.runs.steps[run as usize].key.short())
+        format!(
+            "{}/run-{}",
+            places.work,
+            self.runs.steps[run as usize].key.short()
+        )
     }
 
     /// The commands of a set-up step.
@@ -51,8 +55,16 @@ impl Plan<'_> {
         let mut context = self.base_context(cell, places);
         context.set("dir", self.setup_dir(setup, step, places));
         let declared = &self.matrix.setups[setup];
-        let all = |list: &[Argv]| list.iter().map(|argv| self.argv(argv, cell, &context)).collect::<Result<Vec<Words>, Diagnostic>>();
-        let one = |argv: &Option<Argv>| argv.as_ref().map(|a| self.argv(a, cell, &context)).transpose();
+        let all = |list: &[Argv]| {
+            list.iter()
+                .map(|argv| self.argv(argv, cell, &context))
+                .collect::<Result<Vec<Words>, Diagnostic>>()
+        };
+        let one = |argv: &Option<Argv>| {
+            argv.as_ref()
+                .map(|a| self.argv(a, cell, &context))
+                .transpose()
+        };
         Ok(SetupCommands {
             run: all(&declared.run)?,
             service: one(&declared.service)?,
@@ -90,7 +102,9 @@ impl Plan<'_> {
     pub fn metric_names(&self, cell: u32) -> Result<Vec<String>, Diagnostic> {
         let context = Context::default();
         let metrics = self.matrix.metrics.iter();
-        metrics.map(|metric| self.text(&metric.from, cell, &context)).collect()
+        metrics
+            .map(|metric| self.text(&metric.from, cell, &context))
+            .collect()
     }
 
     fn base_context(&self, cell: u32, places: &Places) -> Context {
@@ -105,13 +119,27 @@ impl Plan<'_> {
     }
 
     fn argv(&self, argv: &Argv, cell: u32, context: &Context) -> Result<Words, Diagnostic> {
-        argv.words.iter().map(|word| self.text(word, cell, context)).collect()
+        argv.words
+            .iter()
+            .map(|word| self.text(word, cell, context))
+            .collect()
     }
 
-    fn text(&self, template: &Template, cell: u32, context: &Context) -> Result<String, Diagnostic> {
+    fn text(
+        &self,
+        template: &Template,
+        cell: u32,
+        context: &Context,
+    ) -> Result<String, Diagnostic> {
         let scope = self.scope();
         let axes = scope.axes_of(&template.mentions);
-        render(scope, template, self.cells.cell(cell as usize), &axes, context)
+        render(
+            scope,
+            template,
+            self.cells.cell(cell as usize),
+            &axes,
+            context,
+        )
     }
 }
 
@@ -126,10 +154,12 @@ pub fn set_seconds(context: &mut Context, seconds: f64) {
 /// A command as a person would type it into a shell.
 pub fn show_words(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=./:,@%".contains(c);
-    let quoted = words.iter().map(|word| match word.chars().all(plain) && !word.is_empty() {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
+    let quoted = words
+        .iter()
+        .map(|word| match word.chars().all(plain) && !word.is_empty() {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', r"'\''")),
+        });
     quoted.collect::<Vec<_>>().join(" ")
 }
 

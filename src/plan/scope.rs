@@ -85,7 +85,11 @@ impl<'a> Scope<'a> {
         axes.iter()
             .map(|&axis| {
                 let axis_of = &self.axes[axis];
-                format!("{}={}", axis_of.name, axis_of.labels[usize::from(cell[axis])])
+                format!(
+                    "{}={}",
+                    axis_of.name,
+                    axis_of.labels[usize::from(cell[axis])]
+                )
             })
             .collect::<Vec<_>>()
             .join(",")

@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+use miette::{
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report,
+};
 
 use crate::words::diag::{Diagnostic, Severity, Sources, Span};
 
@@ -23,11 +25,17 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool, width:
     out
 }
 
-fn render_one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources: &Sources, out: &mut String) {
-    let mut shown = MietteDiagnostic::new(&diagnostic.message).with_severity(match diagnostic.severity {
-        Severity::Error => miette::Severity::Error,
-        Severity::Warning => miette::Severity::Warning,
-    });
+fn render_one(
+    handler: &GraphicalReportHandler,
+    diagnostic: &Diagnostic,
+    sources: &Sources,
+    out: &mut String,
+) {
+    let mut shown =
+        MietteDiagnostic::new(&diagnostic.message).with_severity(match diagnostic.severity {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
+        });
     let place = diagnostic.label.as_ref().map(|(span, _)| span.source);
     let mut help: Vec<String> = diagnostic.help.iter().cloned().collect();
     // One picture shows one file; places in others are named in words.
@@ -47,7 +55,10 @@ fn render_one(handler: &GraphicalReportHandler, diagnostic: &Diagnostic, sources
     }
     let report = Report::new(shown);
     let report = match place {
-        Some(source) => report.with_source_code(NamedSource::new(sources.name(source), sources.text(source).to_owned())),
+        Some(source) => report.with_source_code(NamedSource::new(
+            sources.name(source),
+            sources.text(source).to_owned(),
+        )),
         None => report,
     };
     if handler.render_report(out, report.as_ref()).is_err() {

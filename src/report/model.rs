@@ -91,7 +91,12 @@ pub fn report(plan: &Plan, samples: &Samples, failed: Vec<Failed>) -> Result<Rep
         } += 1;
         row.comparison = comparison;
     }
-    rows.sort_by(|a, b| rank(a).0.cmp(&rank(b).0).then(rank(b).1.total_cmp(&rank(a).1)));
+    rows.sort_by(|a, b| {
+        rank(a)
+            .0
+            .cmp(&rank(b).0)
+            .then(rank(b).1.total_cmp(&rank(a).1))
+    });
     Ok(Report {
         format: FORMAT,
         matrix: plan.matrix.name.clone(),
@@ -112,7 +117,10 @@ fn rank(row: &Row) -> (u8, f64) {
         Verdict::Inconclusive => 3,
         Verdict::Same => 4,
     };
-    (order, row.comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs()))
+    (
+        order,
+        row.comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs()),
+    )
 }
 
 fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Diagnostic> {
@@ -128,17 +136,29 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
         }
         for cells in groups.into_values() {
             let value = |cell: u32| plan.cells.cell(cell as usize)[axis];
-            let Some(&baseline) = cells.iter().find(|cell| value(**cell) == compare_plan.baseline) else {
+            let Some(&baseline) = cells
+                .iter()
+                .find(|cell| value(**cell) == compare_plan.baseline)
+            else {
                 continue;
             };
             for &candidate in cells.iter().filter(|cell| **cell != baseline) {
-                let names = plan.metric_names(baseline)?.into_iter().zip(plan.metric_names(candidate)?);
+                let names = plan
+                    .metric_names(baseline)?
+                    .into_iter()
+                    .zip(plan.metric_names(candidate)?);
                 for ((from_baseline, from_candidate), metric) in names.zip(&plan.matrix.metrics) {
                     let series = |cell: u32, name: String| {
                         let run = plan.runs.of_cell[cell as usize];
-                        samples.get(&(run, name)).filter(|_| run != NONE).unwrap_or(&none)
+                        samples
+                            .get(&(run, name))
+                            .filter(|_| run != NONE)
+                            .unwrap_or(&none)
                     };
-                    let (a, b) = (series(baseline, from_baseline), series(candidate, from_candidate));
+                    let (a, b) = (
+                        series(baseline, from_baseline),
+                        series(candidate, from_candidate),
+                    );
                     let known = if a.samples.is_empty() { b } else { a };
                     let question = Question {
                         better: metric.better.or(known.better).unwrap_or(Better::Higher),
@@ -147,14 +167,22 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
                         noise: None,
                     };
                     rows.push(Row {
-                        cell: plan.cells.name_without(plan.cells.cell(baseline as usize), &[axis]),
+                        cell: plan
+                            .cells
+                            .name_without(plan.cells.cell(baseline as usize), &[axis]),
                         metric: metric.name.clone(),
                         unit: metric.unit.clone().unwrap_or_else(|| known.unit.clone()),
                         better: question.better,
                         axis: plan.cells.axes[axis].name.clone(),
                         gate: rule.gate,
-                        baseline: plan.cells.label(plan.cells.cell(baseline as usize), axis).to_owned(),
-                        candidate: plan.cells.label(plan.cells.cell(candidate as usize), axis).to_owned(),
+                        baseline: plan
+                            .cells
+                            .label(plan.cells.cell(baseline as usize), axis)
+                            .to_owned(),
+                        candidate: plan
+                            .cells
+                            .label(plan.cells.cell(candidate as usize), axis)
+                            .to_owned(),
                         baseline_median: median_of(a),
                         candidate_median: median_of(b),
                         comparison: compare(&a.samples, &b.samples, &question),
@@ -171,9 +199,17 @@ fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
     let mut rows = Vec::new();
     for (index, cell) in plan.cells.iter().enumerate() {
         let run = plan.runs.of_cell[index];
-        for (name, metric) in plan.metric_names(index as u32)?.into_iter().zip(&plan.matrix.metrics) {
-            let Some(series) = samples.get(&(run, name)) else { continue };
-            let Some(median) = median_of(series) else { continue };
+        for (name, metric) in plan
+            .metric_names(index as u32)?
+            .into_iter()
+            .zip(&plan.matrix.metrics)
+        {
+            let Some(series) = samples.get(&(run, name)) else {
+                continue;
+            };
+            let Some(median) = median_of(series) else {
+                continue;
+            };
             rows.push(CellRow {
                 cell: plan.cells.name(cell),
                 metric: metric.name.clone(),
@@ -188,7 +224,13 @@ fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
 }
 
 fn median_of(series: &Series) -> Option<f64> {
-    median(&series.samples.iter().map(|sample| sample.value).collect::<Vec<_>>())
+    median(
+        &series
+            .samples
+            .iter()
+            .map(|sample| sample.value)
+            .collect::<Vec<_>>(),
+    )
 }
 
 impl Report {

@@ -22,7 +22,10 @@ pub const MARKDOWN: &str = include_str!("../../hooks/compare.md.jinja");
 /// The error says what is wrong, with its line.
 pub fn render(template: &str, report: &Report) -> Result<String, String> {
     if template.len() > TEMPLATE_BYTES_MAX {
-        return Err(format!("the template has {} bytes; at most {TEMPLATE_BYTES_MAX} are allowed", template.len()));
+        return Err(format!(
+            "the template has {} bytes; at most {TEMPLATE_BYTES_MAX} are allowed",
+            template.len()
+        ));
     }
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -30,12 +33,17 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
     let mut syntax = SyntaxConfig::builder();
     syntax.trim_blocks(true).lstrip_blocks(true);
     env.set_syntax(syntax.build().map_err(|error| error.to_string())?);
-    env.add_filter("ratio", |ratio: Option<f64>| ratio.map_or("-".to_owned(), show_ratio));
+    env.add_filter("ratio", |ratio: Option<f64>| {
+        ratio.map_or("-".to_owned(), show_ratio)
+    });
     env.add_filter("value", |value: Option<f64>, unit: &str| {
         value.map_or("-".to_owned(), |value| show_value(value, unit))
     });
     env.add_filter("one_line", |text: &str| {
-        let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let plain: String = text
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         plain.replace('|', "\\|")
     });
     let context = minijinja::context! {
@@ -45,8 +53,14 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
     env.template_from_str(template)
         .and_then(|compiled| compiled.render(context))
         .map_err(|error| {
-            let line = error.line().map(|line| format!("line {line}: ")).unwrap_or_default();
-            let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            let line = error
+                .line()
+                .map(|line| format!("line {line}: "))
+                .unwrap_or_default();
+            let detail = error
+                .detail()
+                .map(|detail| format!(": {detail}"))
+                .unwrap_or_default();
             format!("{line}{}{detail}", error.kind())
         })
 }

@@ -33,7 +33,11 @@ pub fn table(style: Style, header: &[&str], right: usize) -> Table {
     } else {
         table.force_no_tty();
     }
-    table.set_header(header.iter().map(|title| Cell::new(title).add_attribute(Attribute::Bold)));
+    table.set_header(
+        header
+            .iter()
+            .map(|title| Cell::new(title).add_attribute(Attribute::Bold)),
+    );
     for column in right..header.len() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -89,7 +93,12 @@ pub fn summary(report: &Report) -> String {
         (counts.inconclusive, "inconclusive"),
         (counts.nothing_measured, "nothing measured"),
     ];
-    parts.extend(plain.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")));
+    parts.extend(
+        plain
+            .iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, word)| format!("{n} {word}")),
+    );
     if !report.failed.is_empty() {
         parts.push(format!("{} failed", count(report.failed.len(), "cell")));
     }
@@ -97,13 +106,30 @@ pub fn summary(report: &Report) -> String {
 }
 
 fn verdicts(report: &Report, style: Style, out: &mut String) {
-    let mut table = table(style, &["verdict", "cell", "compared", "metric", "baseline", "candidate", "change", "95% interval", "n"], 4);
+    let mut table = table(
+        style,
+        &[
+            "verdict",
+            "cell",
+            "compared",
+            "metric",
+            "baseline",
+            "candidate",
+            "change",
+            "95% interval",
+            "n",
+        ],
+        4,
+    );
     let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.as_str()));
     for row in report.verdicts.iter().take(ROWS_MAX) {
         table.add_row(vec![
             verdict_cell(row),
             Cell::new(without(&row.cell, &shared)),
-            Cell::new(format!("{}: {} → {}", row.axis, row.baseline, row.candidate)),
+            Cell::new(format!(
+                "{}: {} → {}",
+                row.axis, row.baseline, row.candidate
+            )),
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
@@ -137,7 +163,10 @@ fn cells(rows: &[CellRow], style: Style, out: &mut String) {
 
 /// What the numbers alone do not say.
 fn notes(report: &Report, out: &mut String) {
-    let with_note = report.verdicts.iter().filter(|row| row.comparison.note.is_some());
+    let with_note = report
+        .verdicts
+        .iter()
+        .filter(|row| row.comparison.note.is_some());
     let mut notes: Vec<(&str, usize)> = Vec::new();
     for row in with_note {
         let note = row.comparison.note.as_deref().unwrap_or("");
@@ -146,10 +175,17 @@ fn notes(report: &Report, out: &mut String) {
             None => notes.push((note, 1)),
         }
     }
-    let undecided = report.verdicts.iter().filter(|row| row.comparison.verdict == Verdict::Inconclusive);
+    let undecided = report
+        .verdicts
+        .iter()
+        .filter(|row| row.comparison.verdict == Verdict::Inconclusive);
     let more = undecided.filter_map(|row| row.comparison.more).max();
     if let Some(more) = more {
-        let _ = writeln!(out, "\ninconclusive: {} would probably settle them", count(more as usize, "more repetition"));
+        let _ = writeln!(
+            out,
+            "\ninconclusive: {} would probably settle them",
+            count(more as usize, "more repetition")
+        );
     }
     for (note, n) in notes.iter().take(5) {
         let _ = writeln!(out, "note ({n}): {note}");
@@ -193,7 +229,10 @@ fn arrow(better: Better) -> &'static str {
 
 /// Parts of cell names that all cells have: said once above the table.
 fn shared_parts<'a>(mut names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut shared: Vec<&str> = names.next().map(|name| name.split(',').collect()).unwrap_or_default();
+    let mut shared: Vec<&str> = names
+        .next()
+        .map(|name| name.split(',').collect())
+        .unwrap_or_default();
     for name in names {
         shared.retain(|part| name.split(',').any(|other| other == *part));
     }
@@ -201,6 +240,9 @@ fn shared_parts<'a>(mut names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 }
 
 fn without(name: &str, shared: &[&str]) -> String {
-    let parts: Vec<&str> = name.split(',').filter(|part| !shared.contains(part)).collect();
+    let parts: Vec<&str> = name
+        .split(',')
+        .filter(|part| !shared.contains(part))
+        .collect();
     parts.join(",")
 }

@@ -10,21 +10,48 @@ use crate::plan::dag::{Plan, Todo};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Make a set-up step, in the folder that is its own.
-    SetUp { setup: usize, step: u32 },
+    SetUp {
+        setup: usize,
+        step: u32,
+    },
     /// Undo a set-up step.
-    Undo { setup: usize, step: u32 },
-    Measure { run: u32, round: u32 },
+    Undo {
+        setup: usize,
+        step: u32,
+    },
+    Measure {
+        run: u32,
+        round: u32,
+    },
     /// A set-up that the run step needs cannot be made: it fails without being tried.
-    GiveUp { run: u32, round: u32, reason: String },
+    GiveUp {
+        run: u32,
+        round: u32,
+        reason: String,
+    },
 }
 
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    SetUp { setup: usize, step: u32, error: Option<String> },
-    Undo { setup: usize, step: u32 },
-    Measured { run: u32, round: u32, outcome: Outcome },
-    GaveUp { run: u32, round: u32 },
+    SetUp {
+        setup: usize,
+        step: u32,
+        error: Option<String>,
+    },
+    Undo {
+        setup: usize,
+        step: u32,
+    },
+    Measured {
+        run: u32,
+        round: u32,
+        outcome: Outcome,
+    },
+    GaveUp {
+        run: u32,
+        round: u32,
+    },
 }
 
 /// What came of a measurement.
@@ -91,7 +118,12 @@ pub struct Dispatch<'p> {
 
 impl<'p> Dispatch<'p> {
     /// `have(run)` are the rounds of a run step that are stored.
-    pub fn new(plan: &'p Plan<'p>, todo: &Todo, seed: u64, have: &dyn Fn(usize) -> Vec<u32>) -> Self {
+    pub fn new(
+        plan: &'p Plan<'p>,
+        todo: &Todo,
+        seed: u64,
+        have: &dyn Fn(usize) -> Vec<u32>,
+    ) -> Self {
         let mut lanes: BTreeMap<u16, Lane> = BTreeMap::new();
         let mut wanted = BTreeMap::new();
         let machine = plan.cells.axis("machine").unwrap_or(0);
@@ -143,7 +175,10 @@ impl<'p> Dispatch<'p> {
             return None;
         }
         let action = if self.stopping {
-            lane.live.last().map(|live| Action::Undo { setup: live.setup, step: live.step })
+            lane.live.last().map(|live| Action::Undo {
+                setup: live.setup,
+                step: live.step,
+            })
         } else {
             next_action(self.plan, lane, &self.broken)
         };
@@ -160,17 +195,31 @@ impl<'p> Dispatch<'p> {
         };
         lane.state = State::Idle;
         match done {
-            Done::SetUp { setup, step, error: None } => lane.live.push(Live {
+            Done::SetUp {
+                setup,
+                step,
+                error: None,
+            } => lane.live.push(Live {
                 setup,
                 step,
                 round: lane.round,
                 used: false,
             }),
-            Done::SetUp { setup, step, error: Some(reason) } => {
+            Done::SetUp {
+                setup,
+                step,
+                error: Some(reason),
+            } => {
                 self.broken.insert((setup, step), reason);
             }
-            Done::Undo { setup, step } => lane.live.retain(|live| (live.setup, live.step) != (setup, step)),
-            Done::Measured { run, round, outcome } => {
+            Done::Undo { setup, step } => lane
+                .live
+                .retain(|live| (live.setup, live.step) != (setup, step)),
+            Done::Measured {
+                run,
+                round,
+                outcome,
+            } => {
                 lane.queue.retain(|queued| *queued != run);
                 lane.live.iter_mut().for_each(|live| live.used = true);
                 match outcome {
@@ -199,14 +248,18 @@ impl<'p> Dispatch<'p> {
     /// All machines are done and nothing is left set up.
     pub fn is_finished(&self) -> bool {
         self.lanes.values().all(|lane| {
-            lane.state == State::Idle && lane.live.is_empty() && (self.stopping || lane.queue.is_empty())
+            lane.state == State::Idle
+                && lane.live.is_empty()
+                && (self.stopping || lane.queue.is_empty())
         })
     }
 
     /// Measurements that a run step would still have had.
     pub fn outstanding(&self, run: u32) -> u64 {
         self.wanted.get(&run).map_or(0, |wanted| {
-            (0..wanted.target).filter(|round| !wanted.have.contains(round)).count() as u64
+            (0..wanted.target)
+                .filter(|round| !wanted.have.contains(round))
+                .count() as u64
         })
     }
 
@@ -238,11 +291,19 @@ impl<'p> Dispatch<'p> {
 
 /// Fills the queue with the visits of the lane's round, or of the next one that has any.
 fn fill(plan: &Plan, seed: u64, lane: &mut Lane, wanted: &BTreeMap<u32, Wanted>) {
-    let end = lane.runs.iter().filter_map(|run| wanted.get(run)).map(|w| w.target).max().unwrap_or(0);
+    let end = lane
+        .runs
+        .iter()
+        .filter_map(|run| wanted.get(run))
+        .map(|w| w.target)
+        .max()
+        .unwrap_or(0);
     while lane.round < end {
         let round = lane.round;
         let visits = lane.runs.iter().copied().filter(|run| {
-            wanted.get(run).is_some_and(|w| round < w.target && !w.have.contains(&round))
+            wanted
+                .get(run)
+                .is_some_and(|w| round < w.target && !w.have.contains(&round))
         });
         let mut visits: Vec<u32> = visits.collect();
         if !visits.is_empty() {
@@ -263,12 +324,16 @@ fn visit_key(plan: &Plan, seed: u64, round: u32, run: u32) -> (Vec<u64>, u16, u6
     let random = |salt: u64, axes: &[usize]| {
         let start = mix(seed ^ mix(u64::from(round) ^ mix(salt)));
         let kept = axes.iter().filter(|axis| Some(**axis) != version);
-        kept.fold(start, |hash, &axis| mix(hash ^ ((axis as u64) << 16 | u64::from(cell[axis]))))
+        kept.fold(start, |hash, &axis| {
+            mix(hash ^ ((axis as u64) << 16 | u64::from(cell[axis])))
+        })
     };
     let groups = plan.setups.iter().enumerate();
-    let groups = groups.map(|(index, setup)| random(index as u64 + 1, &setup.axes)).collect();
+    let groups = groups
+        .map(|(index, setup)| random(index as u64 + 1, &setup.axes))
+        .collect();
     let turn = match version.map(|axis| cell[axis]).unwrap_or(0) {
-        value if round % 2 == 0 => value,
+        value if round.is_multiple_of(2) => value,
         value => u16::MAX - value,
     };
     let all: Vec<usize> = (0..cell.len()).collect();
@@ -283,8 +348,15 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn next_action(plan: &Plan, lane: &Lane, broken: &BTreeMap<(usize, u32), String>) -> Option<Action> {
-    let undo = |live: &Live| Action::Undo { setup: live.setup, step: live.step };
+fn next_action(
+    plan: &Plan,
+    lane: &Lane,
+    broken: &BTreeMap<(usize, u32), String>,
+) -> Option<Action> {
+    let undo = |live: &Live| Action::Undo {
+        setup: live.setup,
+        step: live.step,
+    };
     let Some(&run) = lane.queue.front() else {
         return lane.live.last().map(undo);
     };
@@ -292,7 +364,11 @@ fn next_action(plan: &Plan, lane: &Lane, broken: &BTreeMap<(usize, u32), String>
     let needed: Vec<(usize, u32)> = plan.setups_of(cell).collect();
     for need in &needed {
         if let Some(reason) = broken.get(need) {
-            return Some(Action::GiveUp { run, round: lane.round, reason: reason.clone() });
+            return Some(Action::GiveUp {
+                run,
+                round: lane.round,
+                reason: reason.clone(),
+            });
         }
     }
     // The stack is right up to the first set-up that is another one or too old.
@@ -304,10 +380,18 @@ fn next_action(plan: &Plan, lane: &Lane, broken: &BTreeMap<(usize, u32), String>
         };
         (live.setup, live.step) == *need && !old
     };
-    let right = lane.live.iter().zip(&needed).take_while(|(live, need)| fits(live, need)).count();
+    let right = lane
+        .live
+        .iter()
+        .zip(&needed)
+        .take_while(|(live, need)| fits(live, need))
+        .count();
     match (lane.live.len() > right, needed.get(right)) {
         (true, _) => lane.live.last().map(undo),
         (false, Some(&(setup, step))) => Some(Action::SetUp { setup, step }),
-        (false, None) => Some(Action::Measure { run, round: lane.round }),
+        (false, None) => Some(Action::Measure {
+            run,
+            round: lane.round,
+        }),
     }
 }

@@ -17,16 +17,28 @@ pub enum Event {
         seed: u64,
     },
     /// Somebody else measures on the machine.
-    Waiting { machine: String, holder: String },
+    Waiting {
+        machine: String,
+        holder: String,
+    },
     /// Something that a dead run had left was put away.
-    Cleaned { machine: String, what: String },
-    BuildStarted { version: String, key: String },
+    Cleaned {
+        machine: String,
+        what: String,
+    },
+    BuildStarted {
+        version: String,
+        key: String,
+    },
     BuildDone {
         version: String,
         duration_s: f64,
         error: Option<String>,
     },
-    SetupStarted { setup: String, cell: String },
+    SetupStarted {
+        setup: String,
+        cell: String,
+    },
     SetupDone {
         setup: String,
         cell: String,
@@ -38,7 +50,10 @@ pub enum Event {
         setup: String,
         error: Option<String>,
     },
-    RunStarted { cell: String, round: u32 },
+    RunStarted {
+        cell: String,
+        round: u32,
+    },
     RunDone {
         cell: String,
         round: u32,
@@ -56,8 +71,16 @@ pub enum Event {
         given_up: u64,
     },
     /// The cell needs no more rounds, or one more, than was thought.
-    Repeats { cell: String, more: bool },
+    Repeats {
+        cell: String,
+        more: bool,
+    },
     /// Ctrl-C: `at_once` from the second on.
-    Interrupted { at_once: bool },
-    Finished { measured: u64, failed: usize },
+    Interrupted {
+        at_once: bool,
+    },
+    Finished {
+        measured: u64,
+        failed: usize,
+    },
 }

@@ -54,7 +54,9 @@ pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
     }
     let mut missing = Vec::with_capacity(keys.len());
     for (run, have) in rounds.iter().enumerate() {
-        let least = (0..repeat.min).filter(|round| !have.contains(*round)).count() as u32;
+        let least = (0..repeat.min)
+            .filter(|round| !have.contains(*round))
+            .count() as u32;
         missing.push(match least {
             0 if repeat.until.is_some() => {
                 let enough = repetition.is_enough(plan, run as u32);
@@ -73,30 +75,48 @@ pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
 /// Values of the declared metrics of a run step: one list for each round that has them all.
 fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, String> {
     let cell = plan.runs.steps[run as usize].cell;
-    let names = plan.metric_names(cell).map_err(|diagnostic| diagnostic.message)?;
-    let series: Option<Vec<&Series>> =
-        names.into_iter().map(|name| samples.get(&(run, name))).collect();
+    let names = plan
+        .metric_names(cell)
+        .map_err(|diagnostic| diagnostic.message)?;
+    let series: Option<Vec<&Series>> = names
+        .into_iter()
+        .map(|name| samples.get(&(run, name)))
+        .collect();
     let Some(series) = series else {
         return Ok(Vec::new());
     };
-    let n = series.iter().map(|series| series.samples.len()).min().unwrap_or(0);
-    Ok((0..n).map(|round| series.iter().map(|s| s.samples[round].value).collect()).collect())
+    let n = series
+        .iter()
+        .map(|series| series.samples.len())
+        .min()
+        .unwrap_or(0);
+    Ok((0..n)
+        .map(|round| series.iter().map(|s| s.samples[round].value).collect())
+        .collect())
 }
 
 /// All samples of a plan's run steps.
 pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
     let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
-    let metrics: HashMap<_, _> = store.metrics()?.into_iter().map(|metric| (metric.id, metric)).collect();
+    let metrics: HashMap<_, _> = store
+        .metrics()?
+        .into_iter()
+        .map(|metric| (metric.id, metric))
+        .collect();
     let mut samples = Samples::new();
     for stored in store.samples(&keys)? {
-        let (Ok(run), Some(metric)) = (keys.binary_search(&stored.key), metrics.get(&stored.metric)) else {
+        let (Ok(run), Some(metric)) =
+            (keys.binary_search(&stored.key), metrics.get(&stored.metric))
+        else {
             continue;
         };
-        let series = samples.entry((run as u32, metric.name.clone())).or_insert_with(|| Series {
-            unit: metric.unit.clone(),
-            better: Some(metric.better),
-            samples: Vec::new(),
-        });
+        let series = samples
+            .entry((run as u32, metric.name.clone()))
+            .or_insert_with(|| Series {
+                unit: metric.unit.clone(),
+                better: Some(metric.better),
+                samples: Vec::new(),
+            });
         series.samples.push(stored.sample);
     }
     Ok(samples)
@@ -106,9 +126,9 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
 pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, StoreError> {
     let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
     let failures = store.failures(&keys)?;
-    let by_run = failures.into_iter().filter_map(|failure| {
-        Some((keys.binary_search(&failure.key).ok()?, failure.reason))
-    });
+    let by_run = failures
+        .into_iter()
+        .filter_map(|failure| Some((keys.binary_search(&failure.key).ok()?, failure.reason)));
     Ok(by_run.collect())
 }
 
@@ -126,12 +146,20 @@ impl Past {
             typical: [BUILD_GUESS, SETUP_GUESS, guess],
         };
         let Some(store) = store else { return Ok(past) };
-        let setups = plan.setups.iter().chain([&plan.builds]).flat_map(|shared| &shared.steps);
-        let mut keys: Vec<Key> = setups.chain(&plan.runs.steps).map(|step| step.key).collect();
+        let setups = plan
+            .setups
+            .iter()
+            .chain([&plan.builds])
+            .flat_map(|shared| &shared.steps);
+        let mut keys: Vec<Key> = setups
+            .chain(&plan.runs.steps)
+            .map(|step| step.key)
+            .collect();
         keys.sort_unstable();
         keys.dedup();
         for (key, duration) in keys.iter().zip(store.durations(&keys)?) {
-            past.durations.extend(duration.map(|duration| (*key, duration)));
+            past.durations
+                .extend(duration.map(|duration| (*key, duration)));
         }
         // A declared duration of this preset says more than what other presets took.
         let mut words = plan.matrix.run.command.words.iter();
@@ -149,7 +177,9 @@ impl Past {
 
     /// Calls `with` with look-ups for the planner.
     pub fn with<T>(&self, with: impl FnOnce(&Durations) -> T) -> T {
-        let of = |typical: Duration| move |key: Key| self.durations.get(&key).copied().unwrap_or(typical);
+        let of = |typical: Duration| {
+            move |key: Key| self.durations.get(&key).copied().unwrap_or(typical)
+        };
         let [build, setup, run] = self.typical;
         with(&Durations {
             build: &of(build),

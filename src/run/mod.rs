@@ -1,11 +1,14 @@
 //! Owns the way from a plan to samples.
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
 
+mod command;
 pub mod dispatch;
 pub mod event;
 pub mod execute;
 pub mod lookup;
+mod measure;
 mod null;
 pub mod prepare;
 pub mod progress;
 pub mod repeat;
+mod setup;

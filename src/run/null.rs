@@ -41,9 +41,15 @@ mod tests {
 
     #[test]
     fn the_spread_is_as_declared() {
-        let logs: Vec<f64> = (0..2000).map(|round| value("c", "m", "v", round, 1, 0.05).ln()).collect();
+        let logs: Vec<f64> = (0..2000)
+            .map(|round| value("c", "m", "v", round, 1, 0.05).ln())
+            .collect();
         let mean = logs.iter().sum::<f64>() / 2000.0;
         let variance = logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 1999.0;
-        assert!((0.045..0.055).contains(&variance.sqrt()), "{}", variance.sqrt());
+        assert!(
+            (0.045..0.055).contains(&variance.sqrt()),
+            "{}",
+            variance.sqrt()
+        );
     }
 }

@@ -82,7 +82,9 @@ impl Machines {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Machine)> {
-        self.0.iter().map(|(name, machine)| (name.as_str(), machine))
+        self.0
+            .iter()
+            .map(|(name, machine)| (name.as_str(), machine))
     }
 }
 
@@ -92,9 +94,19 @@ async fn look_at(
     needs_installed: bool,
     options: &Options<'_>,
 ) -> Result<Machine, HostError> {
-    let tools: Vec<&str> = matrix.requires.commands.iter().map(|c| c.value.as_str()).collect();
+    let tools: Vec<&str> = matrix
+        .requires
+        .commands
+        .iter()
+        .map(|c| c.value.as_str())
+        .collect();
     let subject: Vec<&str> = match needs_installed {
-        true => matrix.subject.installed.iter().map(|p| p.value.as_str()).collect(),
+        true => matrix
+            .subject
+            .installed
+            .iter()
+            .map(|p| p.value.as_str())
+            .collect(),
         false => Vec::new(),
     };
     let mut missing = Vec::new();
@@ -113,7 +125,11 @@ async fn look_at(
 }
 
 /// The content of programs as one key, and where they are.
-async fn digest(host: &dyn Host, programs: &[&str], missing: &mut Vec<String>) -> (Key, Vec<PathBuf>) {
+async fn digest(
+    host: &dyn Host,
+    programs: &[&str],
+    missing: &mut Vec<String>,
+) -> (Key, Vec<PathBuf>) {
     let which = programs.iter().map(|program| FileOp::Which {
         program: (*program).to_owned(),
     });
@@ -125,7 +141,9 @@ async fn digest(host: &dyn Host, programs: &[&str], missing: &mut Vec<String>) -
             _ => missing.push((*program).to_owned()),
         }
     }
-    let digests = paths.iter().map(|path| FileOp::Digest { path: path.clone() });
+    let digests = paths
+        .iter()
+        .map(|path| FileOp::Digest { path: path.clone() });
     let mut hasher = KeyHasher::new("programs");
     for (path, reply) in paths.iter().zip(host.files(digests.collect()).await) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -151,14 +169,21 @@ impl Machine {
                 target: target.clone(),
             })
         }));
-        host.files(ops).await.into_iter().try_for_each(|reply| reply.map(|_| ()))
+        host.files(ops)
+            .await
+            .into_iter()
+            .try_for_each(|reply| reply.map(|_| ()))
     }
 }
 
 fn places(state: &Path, installed: &Key) -> Places {
     Places {
         work: state.join("work").to_string_lossy().into_owned(),
-        bin: state.join("bin").join(installed.short()).to_string_lossy().into_owned(),
+        bin: state
+            .join("bin")
+            .join(installed.short())
+            .to_string_lossy()
+            .into_owned(),
     }
 }
 

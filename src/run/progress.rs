@@ -112,11 +112,11 @@ pub struct Bars {
 impl Default for Bars {
     fn default() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
-        let style = ProgressStyle::with_template("{bar:24.cyan} {pos}/{len} {elapsed} eta {eta} {wide_msg}");
+        let style = ProgressStyle::with_template(
+            "{bar:24.cyan} {pos}/{len} {elapsed} eta {eta} {wide_msg}",
+        );
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bars {
-            bar,
-        }
+        Bars { bar }
     }
 }
 
@@ -131,11 +131,14 @@ impl Progress for Bars {
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
             Event::SetupStarted { setup, cell } => self.bar.set_message(format!("{setup} {cell}")),
-            Event::RunStarted { cell, round } => self.bar.set_message(format!("{cell} round {}", round + 1)),
+            Event::RunStarted { cell, round } => {
+                self.bar.set_message(format!("{cell} round {}", round + 1))
+            }
             Event::RunDone { metrics, cell, .. } => {
                 self.bar.inc(1);
                 if let Some((name, value)) = metrics.first() {
-                    self.bar.set_message(format!("{cell} {name} {}", show_si(*value)));
+                    self.bar
+                        .set_message(format!("{cell} {name} {}", show_si(*value)));
                 }
             }
             Event::Failed { given_up, .. } => {
@@ -190,7 +193,9 @@ fn notable(event: &Event) -> Option<String> {
         Event::Interrupted { at_once: false } => {
             "interrupted: stopping after the current step (once more: at once)".to_owned()
         }
-        Event::Interrupted { at_once: true } => "stopping at once; set-ups are still undone".to_owned(),
+        Event::Interrupted { at_once: true } => {
+            "stopping at once; set-ups are still undone".to_owned()
+        }
         _ => return None,
     })
 }

@@ -37,7 +37,9 @@ impl Repetition {
         if n < repeat.min || n >= repeat.max {
             return Ok(n >= repeat.max);
         }
-        let widths = values.iter().map(|list| relative_half_width(list).unwrap_or(f64::INFINITY));
+        let widths = values
+            .iter()
+            .map(|list| relative_half_width(list).unwrap_or(f64::INFINITY));
         let mut context = Context::default();
         context.set("ci95", widths.fold(0.0, f64::max));
         context.set("n", n);

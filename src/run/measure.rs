@@ -1,0 +1,314 @@
+//! Owns one measurement: the command, its output as readings, the readings as a sample.
+//! Does not know whether another round is wanted.
+
+use super::command::{Log, command, last_words, make_dir, now_ms, remove};
+use super::dispatch::Outcome;
+use super::event::Event;
+use super::execute::{Executor, Failed, Recording, RunError};
+use super::null;
+use super::prepare::Machine;
+use crate::edge::host::{Host, HostError, ServiceId};
+use crate::edge::parse::Input;
+use crate::edge::store::{self, Kind, NewReading, Recorded};
+use crate::plan::resolve::Words;
+use crate::words::diag::suggest;
+use crate::words::sample::{Better, Ended, Parsed, Reading};
+
+use std::time::Instant;
+
+/// Readings of one run step that are kept beside the declared ones.
+const UNDECLARED_READINGS_MAX: usize = 256;
+
+/// A measurement's good end.
+struct Measured {
+    metrics: Vec<Reading>,
+    warnings: Vec<String>,
+}
+
+impl Executor<'_> {
+    pub(super) async fn measure(
+        &self,
+        machine: u16,
+        run: u32,
+        round: u32,
+    ) -> Result<Outcome, RunError> {
+        let plan = self.job.plan;
+        let step = plan.runs.steps[run as usize];
+        let tuple = plan.cells.cell(step.cell as usize);
+        let cell = plan.cells.name(tuple);
+        self.job.tell(Event::RunStarted {
+            cell: cell.clone(),
+            round,
+        });
+        let clock = Instant::now();
+        let started_ms = now_ms();
+        let mut log = Log::default();
+        let result = match self.job.machine(machine) {
+            Some((
+                _,
+                Machine {
+                    host: Some(host),
+                    places,
+                    ..
+                },
+            )) => {
+                let command = plan
+                    .run_command(step.cell, round, self.job.seed, places)
+                    .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
+                let dir = plan.run_dir(run, places);
+                self.measure_on(host.as_ref(), step.cell, &command, &dir, &mut log)
+                    .await
+            }
+            Some((_, Machine { noise, .. })) => self.generate(step.cell, round, *noise),
+            None => Err((
+                store::Outcome::Failed,
+                "the machine is not known".to_owned(),
+            )),
+        };
+        // Readings alone do not make a sample if what was measured had died meanwhile.
+        let result = match (result, self.dead_service(machine).await) {
+            (Ok(_), Some(reason)) => Err((store::Outcome::Failed, reason)),
+            (Err((outcome, reason)), Some(dead)) => Err((outcome, format!("{dead}\n{reason}"))),
+            (result, None) => result,
+        };
+        let result = result.and_then(|measured| {
+            let chosen = self.choose(step.cell, &measured.metrics);
+            chosen
+                .map(|chosen| (chosen, measured))
+                .map_err(|reason| (store::Outcome::Refused, reason))
+        });
+        let duration = clock.elapsed();
+        let (outcome, reason) = match &result {
+            Ok(_) => (store::Outcome::Ok, ""),
+            Err((outcome, reason)) => (*outcome, reason.as_str()),
+        };
+        let readings: Vec<NewReading> = match &result {
+            Ok((chosen, measured)) => readings(chosen, &measured.metrics),
+            Err(_) => Vec::new(),
+        };
+        let recording = Recording {
+            kind: Kind::Run,
+            key: step.key,
+            round,
+            cell: &cell,
+            tuple,
+            started_ms,
+            duration,
+            outcome,
+            reason,
+            log: &log,
+        };
+        let recorded = self.record(machine, recording, &readings)?;
+        match result {
+            Ok((chosen, measured)) => {
+                if let Recorded::New(_) = recorded {
+                    self.measured.set(self.measured.get() + 1);
+                }
+                let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
+                let values: Vec<f64> = chosen.iter().map(|reading| reading.value).collect();
+                self.job.tell(Event::RunDone {
+                    cell: cell.clone(),
+                    round,
+                    duration_s: duration.as_secs_f64(),
+                    metrics: names.zip(values.iter().copied()).collect(),
+                    warnings: measured.warnings,
+                });
+                self.repetition.borrow_mut().add(run, &values);
+                let enough = self
+                    .repetition
+                    .borrow()
+                    .is_enough(plan, run)
+                    .map_err(RunError::Template)?;
+                if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
+                    self.job.tell(Event::Repeats { cell, more: true });
+                }
+                Ok(Outcome::Sample { enough })
+            }
+            Err((store::Outcome::Interrupted, _)) => Ok(Outcome::Interrupted),
+            Err((_, reason)) => {
+                self.failed
+                    .borrow_mut()
+                    .push((Failed { cell, reason }, round));
+                Ok(Outcome::Failed)
+            }
+        }
+    }
+
+    async fn measure_on(
+        &self,
+        host: &dyn Host,
+        cell: u32,
+        argv: &Words,
+        dir: &str,
+        log: &mut Log,
+    ) -> Result<Measured, (store::Outcome, String)> {
+        let infrastructure = |error: HostError| (store::Outcome::Failed, error.message);
+        let env = self.job.plan.environment(cell);
+        let env = env.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
+        make_dir(host, dir).await.map_err(infrastructure)?;
+        log.command(argv);
+        let command = command(argv, dir, &env, self.job.plan.matrix.run.timeout);
+        let output = host.run(command, self.cancel.clone()).await;
+        let removed = remove(host, dir).await;
+        let output = output.map_err(infrastructure)?;
+        removed.map_err(infrastructure)?;
+        log.output(&output);
+        let outcome = match output.ended {
+            Ended::Interrupted => {
+                return Err((store::Outcome::Interrupted, "interrupted".to_owned()));
+            }
+            Ended::TimedOut => store::Outcome::Timeout,
+            Ended::Exit(0) => store::Outcome::Refused,
+            _ => store::Outcome::Failed,
+        };
+        let parsed = self.job.parser.parse(&Input {
+            stdout: &output.stdout,
+            stderr: &output.stderr,
+            ended: output.ended,
+        });
+        match parsed {
+            Parsed::Readings {
+                metrics,
+                mut warnings,
+            } => {
+                if !output.leftovers.is_empty() {
+                    warnings.push(format!(
+                        "left processes behind, which were ended: {}",
+                        output.leftovers.join(", ")
+                    ));
+                }
+                Ok(Measured { metrics, warnings })
+            }
+            Parsed::Refused { reason } => Err((outcome, reason)),
+        }
+    }
+
+    fn generate(
+        &self,
+        cell: u32,
+        round: u32,
+        noise: f64,
+    ) -> Result<Measured, (store::Outcome, String)> {
+        let plan = self.job.plan;
+        let tuple = plan.cells.cell(cell as usize);
+        let version = plan.cells.axis("version");
+        let label = version.map_or("", |axis| plan.cells.label(tuple, axis));
+        let without: Vec<usize> = version.into_iter().collect();
+        let name = plan.cells.name_without(tuple, &without);
+        let names = plan.metric_names(cell);
+        let names = names.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
+        let metrics = names
+            .into_iter()
+            .zip(&plan.matrix.metrics)
+            .map(|(from, metric)| Reading {
+                value: null::value(&name, &from, label, round, self.job.seed, noise),
+                name: from,
+                unit: metric.unit.clone().unwrap_or_default(),
+                better: metric.better.or(Some(Better::Higher)),
+            })
+            .collect();
+        Ok(Measured {
+            metrics,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// The declared metrics of a cell, in their order, with unit and direction settled.
+    fn choose(&self, cell: u32, readings: &[Reading]) -> Result<Vec<Reading>, String> {
+        let plan = self.job.plan;
+        let names = plan
+            .metric_names(cell)
+            .map_err(|diagnostic| diagnostic.message)?;
+        let mut chosen = Vec::new();
+        for (name, metric) in names.iter().zip(&plan.matrix.metrics) {
+            let Some(reading) = readings.iter().find(|reading| reading.name == *name) else {
+                let known = readings
+                    .iter()
+                    .map(|reading| reading.name.as_str())
+                    .collect::<Vec<_>>();
+                return Err(format!(
+                    "no `{name}` in the output, which metric `{}` is taken from; {}",
+                    metric.name,
+                    suggest(name, known)
+                ));
+            };
+            let better = match (metric.better, reading.better) {
+                (Some(ours), Some(theirs)) if ours != theirs => {
+                    return Err(format!(
+                        "metric `{}` is declared better = \"{}\", but the parser knows that {} `{name}` is better",
+                        metric.name,
+                        ours.name(),
+                        theirs.name()
+                    ));
+                }
+                (ours, theirs) => ours.or(theirs),
+            };
+            if better.is_none() {
+                return Err(format!(
+                    "nobody says which direction of metric `{0}` is better: add `better = \"lower\"` or `\"higher\"` to `[metrics.{0}]`",
+                    metric.name
+                ));
+            }
+            chosen.push(Reading {
+                name: name.clone(),
+                value: reading.value,
+                unit: metric.unit.clone().unwrap_or_else(|| reading.unit.clone()),
+                better,
+            });
+        }
+        Ok(chosen)
+    }
+
+    /// Why what is measured is not there any more, if so.
+    async fn dead_service(&self, machine: u16) -> Option<String> {
+        let (
+            _,
+            Machine {
+                host: Some(host), ..
+            },
+        ) = self.job.machine(machine)?
+        else {
+            return None;
+        };
+        let services: Vec<(usize, ServiceId)> = {
+            let up = self.up.borrow();
+            let here = up.iter().filter(|((of, _, _), _)| *of == machine);
+            here.filter_map(|((_, setup, _), up)| Some((*setup, up.service?)))
+                .collect()
+        };
+        for (setup, service) in services {
+            if let Some(output) = host.ended(service).await {
+                let name = &self.job.plan.matrix.setups[setup].name.value;
+                return Some(format!(
+                    "set-up `{name}` ended meanwhile: {}{}",
+                    output.ended,
+                    last_words(&output)
+                ));
+            }
+        }
+        None
+    }
+}
+
+/// What the store keeps of a measurement: the declared metrics, and as many others as it may, so
+/// that a metric added to the matrix later finds its values.
+fn readings<'a>(chosen: &'a [Reading], all: &'a [Reading]) -> Vec<NewReading<'a>> {
+    let others = all
+        .iter()
+        .filter(|reading| !chosen.iter().any(|own| own.name == reading.name));
+    let others = others
+        .filter(|reading| reading.better.is_some())
+        .take(UNDECLARED_READINGS_MAX);
+    chosen
+        .iter()
+        .chain(others)
+        .filter_map(|reading| {
+            Some(NewReading {
+                metric: &reading.name,
+                value: reading.value,
+                unit: &reading.unit,
+                better: reading.better?,
+            })
+        })
+        .collect()
+}

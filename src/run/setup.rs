@@ -1,0 +1,335 @@
+//! Owns making a set-up and undoing it, and putting away what a dead run had left.
+//! Does not know when that is due.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::command::{Log, command, last_words, make_dir, now_ms, remove};
+use super::event::Event;
+use super::execute::{Executor, Job, Recording, RunError};
+use super::prepare::Machine;
+use crate::edge::host::{Cancel, FileOp, FileReply, Host, HostError, ServiceId};
+use crate::edge::store::{self, Kind};
+use crate::plan::dag::Plan;
+use crate::plan::resolve::{Words, show_words};
+use crate::words::units::show_duration;
+
+/// Pause between two probes of a service; it doubles up to the second.
+const READY_PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
+/// For one probe, whatever the set-up's own limit is.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How to undo a set-up; kept in the store while it is up, for whoever comes after a crash.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Undo {
+    dir: String,
+    commands: Vec<Words>,
+    env: Vec<(String, String)>,
+    timeout_s: f64,
+}
+
+/// A set-up that is up.
+pub(super) struct Up {
+    pub(super) journal: i64,
+    pub(super) undo: Undo,
+    pub(super) service: Option<ServiceId>,
+}
+
+impl Executor<'_> {
+    pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> Option<String> {
+        let plan = self.job.plan;
+        let name = plan.matrix.setups[setup].name.value.clone();
+        let shared = &plan.setups[setup].steps[step as usize];
+        let tuple = plan.cells.cell(shared.cell as usize);
+        let cell = plan
+            .scope()
+            .name_of(tuple, &visible(plan, &plan.setups[setup].axes));
+        self.job.tell(Event::SetupStarted {
+            setup: name.clone(),
+            cell: cell.clone(),
+        });
+        let clock = Instant::now();
+        let started_ms = now_ms();
+        let mut log = Log::default();
+        let error = self.try_set_up(machine, setup, step, &mut log).await.err();
+        let duration = clock.elapsed();
+        if error.is_some() {
+            self.undo(machine, setup, step).await;
+        }
+        let recorded = self.record(
+            machine,
+            Recording {
+                kind: Kind::Setup,
+                key: shared.key,
+                round: 0,
+                cell: &cell,
+                tuple,
+                started_ms,
+                duration,
+                outcome: if error.is_some() {
+                    store::Outcome::Failed
+                } else {
+                    store::Outcome::Ok
+                },
+                reason: error.as_deref().unwrap_or(""),
+                log: &log,
+            },
+            &[],
+        );
+        if let Err(error) = recorded {
+            self.fatal.borrow_mut().get_or_insert(error.into());
+        }
+        self.job.tell(Event::SetupDone {
+            setup: name.clone(),
+            cell,
+            duration_s: duration.as_secs_f64(),
+            error: error.clone(),
+        });
+        error.map(|error| format!("set-up `{name}`: {error}"))
+    }
+
+    async fn try_set_up(
+        &self,
+        machine: u16,
+        setup: usize,
+        step: u32,
+        log: &mut Log,
+    ) -> Result<(), String> {
+        let plan = self.job.plan;
+        let Some((
+            machine_name,
+            Machine {
+                host: Some(host),
+                places,
+                ..
+            },
+        )) = self.job.machine(machine)
+        else {
+            return Ok(());
+        };
+        let cell = plan.setups[setup].steps[step as usize].cell;
+        let timeout = plan.matrix.setups[setup].timeout;
+        let commands = plan
+            .setup_commands(setup, step, places)
+            .map_err(|diagnostic| diagnostic.message)?;
+        let dir = plan.setup_dir(setup, step, places);
+        let env = plan
+            .environment(cell)
+            .map_err(|diagnostic| diagnostic.message)?;
+        let undo = Undo {
+            dir: dir.clone(),
+            commands: commands.undo,
+            env: env.clone(),
+            timeout_s: timeout.as_secs_f64(),
+        };
+        // Written down before anything is done: a crash must find it.
+        let what = serde_json::to_string(&undo).map_err(|error| error.to_string())?;
+        let journal = self
+            .job
+            .store
+            .borrow()
+            .live_begin(self.job.session, machine_name, &what);
+        let journal = journal.map_err(|error| error.to_string())?;
+        self.up.borrow_mut().insert(
+            (machine, setup, step),
+            Up {
+                journal,
+                undo,
+                service: None,
+            },
+        );
+
+        make_dir(host.as_ref(), &dir)
+            .await
+            .map_err(|error| error.message)?;
+        let command = |argv: &Words, timeout| command(argv, &dir, &env, timeout);
+        for argv in &commands.run {
+            log.command(argv);
+            let output = host.run(command(argv, timeout), self.cancel.clone()).await;
+            let output = output.map_err(|error| error.message)?;
+            log.output(&output);
+            if !output.ended.is_success() {
+                return Err(format!(
+                    "`{}`: {}{}",
+                    show_words(argv),
+                    output.ended,
+                    last_words(&output)
+                ));
+            }
+        }
+        let Some(service) = &commands.service else {
+            return Ok(());
+        };
+        log.command(service);
+        let id = host
+            .start(command(service, Duration::MAX))
+            .await
+            .map_err(|error| error.message)?;
+        if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
+            up.service = Some(id);
+        }
+        let deadline = Instant::now() + timeout;
+        let mut pause = READY_PAUSE[0];
+        loop {
+            if let Some(output) = host.ended(id).await {
+                log.output(&output);
+                return Err(format!(
+                    "`{}` ended: {}{}",
+                    show_words(service),
+                    output.ended,
+                    last_words(&output)
+                ));
+            }
+            let Some(ready) = &commands.ready else {
+                return Ok(());
+            };
+            let probe = host
+                .run(
+                    command(ready, PROBE_TIMEOUT.min(timeout)),
+                    self.cancel.clone(),
+                )
+                .await;
+            let probe = probe.map_err(|error| error.message)?;
+            if probe.ended.is_success() {
+                return Ok(());
+            }
+            if self.cancel.is_cancelled() {
+                return Err("interrupted".to_owned());
+            }
+            if Instant::now() >= deadline {
+                log.command(ready);
+                log.output(&probe);
+                return Err(format!(
+                    "not ready after {}: `{}`: {}{}",
+                    show_duration(timeout),
+                    show_words(ready),
+                    probe.ended,
+                    last_words(&probe)
+                ));
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(READY_PAUSE[1]);
+        }
+    }
+
+    pub(super) async fn undo(&self, machine: u16, setup: usize, step: u32) {
+        let Some(up) = self.up.borrow_mut().remove(&(machine, setup, step)) else {
+            return;
+        };
+        let Some((
+            _,
+            Machine {
+                host: Some(host), ..
+            },
+        )) = self.job.machine(machine)
+        else {
+            return;
+        };
+        if let Some(service) = up.service {
+            // Its output told what was wrong while it was needed; now it only has to be gone.
+            let _ = host.stop(service).await;
+        }
+        let failed = undo_commands(host.as_ref(), &up.undo).await;
+        let removed = remove(host.as_ref(), &up.undo.dir).await.err();
+        let error = removed.map(|error| match failed {
+            Some(reason) => format!("{reason}; {error}"),
+            None => error.message,
+        });
+        // What is left behind stays in the journal: the next run tries again.
+        if error.is_none()
+            && let Err(error) = self.job.store.borrow().live_end(up.journal)
+        {
+            self.fatal.borrow_mut().get_or_insert(error.into());
+        }
+        self.job.tell(Event::Undone {
+            setup: self.job.plan.matrix.setups[setup].name.value.clone(),
+            error,
+        });
+    }
+}
+
+/// Undoes what runs that are dead have left on a machine whose slot we hold. Returns a line about
+/// each.
+pub(super) async fn put_away(
+    job: &Job<'_>,
+    name: &str,
+    machine: &Machine,
+) -> Result<Vec<String>, RunError> {
+    let Some(host) = machine.host.as_deref() else {
+        return Ok(Vec::new());
+    };
+    let mut cleaned = Vec::new();
+    let left = job
+        .store
+        .borrow()
+        .live_left_by(|session, _| session != job.session)?;
+    for live in left.into_iter().filter(|live| live.machine == name) {
+        if let Ok(undo) = serde_json::from_str::<Undo>(&live.what) {
+            let failed = undo_commands(host, &undo).await;
+            remove(host, &undo.dir).await.map_err(|error| HostError {
+                message: format!(
+                    "a dead run left {}, and it cannot be put away: {}{error}",
+                    undo.dir,
+                    failed
+                        .map(|reason| format!("{reason}; "))
+                        .unwrap_or_default()
+                ),
+                kind: error.kind,
+            })?;
+            cleaned.push(format!("set-up in {}", undo.dir));
+        }
+        job.store.borrow().live_end(live.id)?;
+    }
+    // Folders of run steps are not in the journal: nobody but us can have one at the moment.
+    let work = Path::new(&machine.places.work);
+    let listed = host
+        .files(vec![FileOp::List { path: work.into() }])
+        .await
+        .pop();
+    if let Some(Ok(FileReply::Names(names))) = listed {
+        for name in names.iter().filter(|name| name.starts_with("run-")) {
+            remove(host, &work.join(name).to_string_lossy()).await?;
+        }
+    }
+    Ok(cleaned)
+}
+
+/// Axes that a person sees in names.
+fn visible(plan: &Plan, axes: &[usize]) -> Vec<usize> {
+    axes.iter()
+        .copied()
+        .filter(|&axis| !plan.cells.axes[axis].silent)
+        .collect()
+}
+
+/// Runs all commands even if one fails; the first failure in words.
+async fn undo_commands(host: &dyn Host, undo: &Undo) -> Option<String> {
+    let mut failed = None;
+    // Without its folder nothing had been done yet.
+    let there = host
+        .files(vec![FileOp::List {
+            path: Path::new(&undo.dir).into(),
+        }])
+        .await;
+    if there.first().is_none_or(|reply| reply.is_err()) {
+        return None;
+    }
+    let timeout = Duration::try_from_secs_f64(undo.timeout_s).unwrap_or(PROBE_TIMEOUT);
+    for argv in &undo.commands {
+        let command = command(argv, &undo.dir, &undo.env, timeout);
+        let reason = match host.run(command, Cancel::never()).await {
+            Ok(output) if output.ended.is_success() => None,
+            Ok(output) => Some(format!(
+                "`{}`: {}{}",
+                show_words(argv),
+                output.ended,
+                last_words(&output)
+            )),
+            Err(error) => Some(error.message),
+        };
+        failed = failed.or(reason);
+    }
+    failed
+}
