@@ -73,6 +73,16 @@ pub struct Common {
     /// be repeated
     #[arg(long, value_name = "EXPR")]
     pub only: Vec<String>,
+    /// A version to measure: `REV`, `A..B`, `REV+series.mbox`, each also as `NAME=…`, or `installed`;
+    /// may be repeated
+    #[arg(long = "version", value_name = "REV")]
+    pub versions: Vec<String>,
+    /// One more version, which the others are compared with
+    #[arg(long, value_name = "REV")]
+    pub against: Option<String>,
+    /// The subject's repository, a path (never written to) or a URL, instead of the matrix's own
+    #[arg(long, value_name = "PATH|URL")]
+    pub repo: Option<String>,
     /// Where results are kept; `.matrix` beside the matrix file otherwise
     #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
     pub state: Option<PathBuf>,

@@ -9,7 +9,6 @@ use serde::Serialize;
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag;
 use crate::plan::explain::{Explanation, explain as explain_cell};
 use crate::plan::resolve::{Places, show_words};
 use crate::report::model::FORMAT;
@@ -51,11 +50,11 @@ pub fn explain(args: ExplainArgs) -> Exit {
 
 fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, Stop> {
     let loaded = load(&args.common, sources)?;
-    let machines = super::run::block_on(loaded.machines())?;
-    let plan =
-        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let looked = super::run::block_on(loaded.look(&args.common))?;
     let store = loaded.store()?;
-    let known = lookup::known(&plan, store.as_ref())?;
+    let world = loaded.world(&looked, store.as_ref())?;
+    let plan = loaded.plan(&args.common, &looked, &world)?;
+    let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
     let failures = match &store {
         Some(store) => lookup::failures(&plan, store)?,
         None => Default::default(),
@@ -63,10 +62,11 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let machine = plan.cells.axis("machine").unwrap_or(0);
     let places = |cell: u32| {
         let name = plan.cells.label(plan.cells.cell(cell as usize), machine);
-        machines.get(name).map_or(
+        looked.machines.get(name).map_or(
             Places {
                 work: String::new(),
-                bin: String::new(),
+                installed: String::new(),
+                artifacts: String::new(),
             },
             |machine| machine.places.clone(),
         )

@@ -3,50 +3,102 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Common;
 use super::show::{self, Stop};
+use super::{Common, Exit};
 use crate::config::decode;
-use crate::config::matrix::{INSTALLED, Matrix};
+use crate::config::matrix::Matrix;
 use crate::config::template::Expr;
+use crate::edge::artifact::Artifacts;
 use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::Choice;
+use crate::plan::dag::{self, Plan};
 use crate::run::prepare::{Machines, Options};
+use crate::run::versions::{Versions, Wanted, World};
 use crate::words::diag::{Diagnostic, Sources, Span};
 
 /// A matrix and what the command line says about it.
 pub struct Loaded {
     pub matrix: Matrix,
     pub only: Vec<Expr>,
+    /// The folder of the matrix file.
+    folder: PathBuf,
     /// Absolute.
     pub state: PathBuf,
     pub parser: Parser,
+    pub artifacts: Artifacts,
+}
+
+/// What was found out about the world.
+pub struct Looked {
+    pub machines: Machines,
+    pub versions: Versions,
+    against: Option<String>,
 }
 
 impl Loaded {
-    pub fn choice<'a>(&self, common: &'a Common) -> Choice<'a> {
-        Choice {
-            preset: common.preset.as_deref(),
-            versions: Vec::new(),
-            against: None,
-            only: self.only.clone(),
-            seed: common.seed,
-        }
+    /// Looks at all machines and versions.
+    pub async fn look(&self, common: &Common) -> Result<Looked, Stop> {
+        let wanted = Wanted {
+            versions: &common.versions,
+            against: common.against.as_deref(),
+            repo: common.repo.as_deref(),
+        };
+        let versions = Versions::resolve(&self.matrix, &wanted, &self.folder, &self.state)
+            .map_err(|error| Stop::message(error.to_string()))?;
+        versions
+            .warnings
+            .iter()
+            .for_each(|warning| eprintln!("warning: {warning}"));
+        Ok(Looked {
+            machines: self.machines(&versions).await?,
+            against: versions.against(&wanted),
+            versions,
+        })
     }
 
     /// Looks at all machines of the matrix.
-    pub async fn machines(&self) -> Result<Machines, Stop> {
-        let names: Vec<String> = self
-            .matrix
-            .machines
-            .iter()
-            .map(|machine| machine.name.clone())
-            .collect();
+    pub async fn machines(&self, versions: &Versions) -> Result<Machines, Stop> {
+        let machines = self.matrix.machines.iter();
+        let names: Vec<String> = machines.map(|machine| machine.name.clone()).collect();
         let options = Options {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
         };
-        Ok(Machines::look(&self.matrix, &names, &[INSTALLED.to_owned()], &options).await?)
+        Ok(Machines::look(&self.matrix, &names, &versions.labels(), &options).await?)
+    }
+
+    /// The digests that a plan is made from, as they stand now.
+    pub fn world<'a>(
+        &'a self,
+        looked: &'a Looked,
+        store: Option<&Store>,
+    ) -> Result<World<'a>, Stop> {
+        Ok(World {
+            machines: &looked.machines,
+            versions: &looked.versions,
+            built: store.map(Store::artifacts).transpose()?.unwrap_or_default(),
+            artifacts: &self.artifacts,
+        })
+    }
+
+    /// The plan; a plan without cells stops the verb.
+    pub fn plan(&self, common: &Common, looked: &Looked, world: &World) -> Result<Plan<'_>, Stop> {
+        let choice = Choice {
+            preset: common.preset.as_deref(),
+            versions: match common.versions.is_empty() && common.against.is_none() {
+                true => Vec::new(),
+                false => looked.versions.labels(),
+            },
+            against: looked.against.clone(),
+            only: self.only.clone(),
+            seed: common.seed,
+        };
+        let plan = dag::plan(&self.matrix, &choice, world).map_err(Stop::usage)?;
+        match plan.cells.is_empty() {
+            true => Err(nothing_selected(common)),
+            false => Ok(plan),
+        }
     }
 
     /// The store, if there is one.
@@ -56,6 +108,18 @@ impl Loaded {
             Err(error) if error.kind == StoreErrorKind::Missing => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+fn nothing_selected(common: &Common) -> Stop {
+    let diagnostic = Diagnostic::error("no cell is selected");
+    let help = match common.only.is_empty() {
+        true => "the `exclude` rules leave nothing of the product".to_owned(),
+        false => format!("no cell satisfies `{}`", common.only.join("` and `")),
+    };
+    Stop {
+        diagnostics: vec![diagnostic.help(help)],
+        exit: Exit::Nothing,
     }
 }
 
@@ -95,6 +159,8 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     Ok(Loaded {
         matrix,
         only,
+        folder,
+        artifacts: Artifacts::new(&state),
         state,
         parser,
     })

@@ -7,7 +7,6 @@ use serde_json::json;
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag;
 use crate::report::model::FORMAT;
 use crate::words::diag::{Diagnostic, Sources};
 
@@ -37,9 +36,10 @@ pub fn log(args: LogArgs) -> Exit {
 /// The log of the cell's last run step; of its set-ups where it never came to that.
 fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
     let loaded = load(&args.common, sources)?;
-    let machines = super::run::block_on(loaded.machines())?;
-    let plan =
-        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
+    let looked = super::run::block_on(loaded.look(&args.common))?;
+    let store = loaded.store()?;
+    let world = loaded.world(&looked, store.as_ref())?;
+    let plan = loaded.plan(&args.common, &looked, &world)?;
     let tuple = plan.cells.parse(&args.cell)?;
     let nothing = || Stop {
         diagnostics: vec![Diagnostic::error(format!(
@@ -49,13 +49,13 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
         exit: Exit::Nothing,
     };
     let cell = plan.cells.find(&tuple).ok_or_else(nothing)? as u32;
-    let store = loaded.store()?.ok_or_else(nothing)?;
-    let run = plan.runs.steps[plan.runs.of_cell[cell as usize] as usize].key;
+    let store = store.as_ref().ok_or_else(nothing)?;
+    let run = plan.steps.runs.steps[plan.steps.runs.of_cell[cell as usize] as usize].key;
     let setups: Vec<_> = plan.setups_of(cell).collect();
     let setups = setups
         .iter()
         .rev()
-        .map(|(setup, step)| plan.setups[*setup].steps[*step as usize].key);
+        .map(|(setup, step)| plan.steps.setups[*setup].steps[*step as usize].key);
     for key in std::iter::once(run).chain(setups) {
         if let Some(attempt) = store.latest_log(key)?
             && let Some(bytes) = store.read_log(attempt)?

@@ -14,7 +14,7 @@ use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
 use crate::report::model::FORMAT;
 use crate::report::text;
 use crate::run::lookup::{self, Past};
-use crate::words::diag::{Diagnostic, Sources};
+use crate::words::diag::Sources;
 use crate::words::units::{count, show_duration};
 
 #[derive(Debug, Args)]
@@ -46,19 +46,17 @@ pub fn plan(args: PlanArgs) -> Exit {
 
 fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let loaded = load(&args.common, sources)?;
-    let machines = super::run::block_on(loaded.machines())?;
-    let plan =
-        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
-    if plan.cells.is_empty() {
-        return Err(super::run::nothing_selected(&args.common));
-    }
+    let looked = super::run::block_on(loaded.look(&args.common))?;
     let store = loaded.store()?;
-    let known = lookup::known(&plan, store.as_ref())?;
+    let world = loaded.world(&looked, store.as_ref())?;
+    let plan = loaded.plan(&args.common, &looked, &world)?;
+    let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
     let todo = &known.todo;
     let graph = dag::graph(&plan, todo);
     let past = Past::of(&plan, store.as_ref())?;
     let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
-    for (name, machine) in machines
+    for (name, machine) in looked
+        .machines
         .iter()
         .filter(|(_, machine)| !machine.missing.is_empty())
     {
@@ -147,11 +145,11 @@ fn step_name(plan: &Plan, node: Node) -> String {
     };
     match node {
         Node::Build(step) => {
-            let cell = plan.builds.steps[step as usize].cell;
-            format!("build {}", projection(cell, &plan.builds.axes))
+            let cell = plan.steps.builds.steps[step as usize].cell;
+            format!("build {}", projection(cell, &plan.steps.builds.axes))
         }
         Node::Setup(setup, step) => {
-            let shared = &plan.setups[setup as usize];
+            let shared = &plan.steps.setups[setup as usize];
             let name = &plan.matrix.setups[setup as usize].name.value;
             format!(
                 "set-up {name} {}",
@@ -238,16 +236,4 @@ fn chain(estimate: &Estimate) -> Duration {
         .iter()
         .map(|(_, duration)| *duration)
         .sum()
-}
-
-/// Used by verbs that need cells.
-pub fn diagnose_empty(common: &Common) -> Diagnostic {
-    let diagnostic = Diagnostic::error("no cell is selected");
-    match common.only.is_empty() {
-        true => diagnostic.help("the `exclude` rules leave nothing of the product"),
-        false => diagnostic.help(format!(
-            "no cell satisfies `{}`",
-            common.only.join("` and `")
-        )),
-    }
 }

@@ -11,20 +11,21 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::load::{Loaded, load};
+use super::load::{Loaded, Looked, load};
 use super::show::{self, Stop};
-use super::{Common, Exit, Format, install, plan};
+use super::{Common, Exit, Format, install};
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::report::model::{self, Report};
 use crate::report::{template, text};
+use crate::run::build::{self, BrokenBuilds};
 use crate::run::event::Event;
-use crate::run::execute::{self, Failed, Job, Summary};
+use crate::run::execute::{self, Failed, Job, Site, Summary};
 use crate::run::lookup::{self, Known, Past};
-use crate::run::prepare::Machines;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
 use crate::words::diag::Sources;
+use crate::words::units::count;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -33,6 +34,9 @@ pub struct RunArgs {
     /// Install what `[requires]` names and the machine lacks, with the system's package manager
     #[arg(long)]
     install: bool,
+    /// Try builds again that failed before
+    #[arg(long)]
+    failed: bool,
     /// Write each event as a JSON line
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
@@ -92,22 +96,12 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-pub fn nothing_selected(common: &Common) -> Stop {
-    Stop {
-        diagnostics: vec![plan::diagnose_empty(common)],
-        exit: Exit::Nothing,
-    }
-}
-
 async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let loaded = load(&args.common, sources)?;
-    let machines = loaded.machines().await?;
-    let plan =
-        dag::plan(&loaded.matrix, &loaded.choice(&args.common), &machines).map_err(Stop::usage)?;
-    if plan.cells.is_empty() {
-        return Err(nothing_selected(&args.common));
-    }
+    let looked = loaded.look(&args.common).await?;
     let store = loaded.store()?;
+    let world = loaded.world(&looked, store.as_ref())?;
+    let plan = loaded.plan(&args.common, &looked, &world)?;
     Ok(Shown {
         report: judge(
             &plan,
@@ -143,23 +137,20 @@ fn judge(plan: &Plan, store: Option<&Store>, failed: Vec<Failed>) -> Result<Repo
 }
 
 async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
-    let loaded = load(&args.common, sources)?;
-    let mut machines = loaded.machines().await?;
-    if install::check(&loaded.matrix, &machines, args.install).await? {
-        machines = loaded.machines().await?;
-        install::check(&loaded.matrix, &machines, false).await?;
-    }
-    let choice = loaded.choice(&args.common);
-    let plan = dag::plan(&loaded.matrix, &choice, &machines).map_err(Stop::usage)?;
-    if plan.cells.is_empty() {
-        return Err(nothing_selected(&args.common));
+    let common = &args.common;
+    let loaded = load(common, sources)?;
+    let mut looked = loaded.look(common).await?;
+    if install::check(&loaded.matrix, &looked.machines, args.install).await? {
+        looked.machines = loaded.machines(&looked.versions).await?;
+        install::check(&loaded.matrix, &looked.machines, false).await?;
     }
     let store = RefCell::new(Store::open(&loaded.state)?);
-    let known = lookup::known(&plan, Some(&store.borrow()))?;
+    let plan = current_plan(args, &loaded, &looked, &store)?;
+    let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
     if known.todo.is_nothing() {
         eprintln!(
             "nothing to do: all {} are stored",
-            crate::words::units::count(plan.cells.len(), "cell")
+            count(plan.cells.len(), "cell")
         );
         return Ok(Shown {
             report: judge(&plan, Some(&store.borrow()), Vec::new())?,
@@ -167,21 +158,32 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             ran: false,
         });
     }
-    let summary = measure(args, &loaded, &plan, &machines, &store).await?;
-    let failed = summary.failed;
+    drop(plan);
+    let summary = session(args, &loaded, &looked, &store).await?;
+    // Builds have changed what the keys are.
+    let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
-        report: judge(&plan, Some(&store.borrow()), failed)?,
+        report: judge(&plan, Some(&store.borrow()), summary.failed)?,
         interrupted: summary.interrupted,
         ran: true,
     })
 }
 
-/// Measures what is missing, as one session.
-async fn measure(
+fn current_plan<'a>(
+    args: &RunArgs,
+    loaded: &'a Loaded,
+    looked: &Looked,
+    store: &RefCell<Store>,
+) -> Result<Plan<'a>, Stop> {
+    let world = loaded.world(looked, Some(&store.borrow()))?;
+    loaded.plan(&args.common, looked, &world)
+}
+
+/// Builds and measures what is missing, as one session.
+async fn session(
     args: &RunArgs,
     loaded: &Loaded,
-    plan: &Plan<'_>,
-    machines: &Machines,
+    looked: &Looked,
     store: &RefCell<Store>,
 ) -> Result<Summary, Stop> {
     let arguments: Vec<String> = std::env::args().collect();
@@ -195,17 +197,14 @@ async fn measure(
         process: &std::process::id().to_string(),
     })?;
     let progress = progress(args)?;
-    let job = Job {
-        plan,
-        machines,
-        parser: &loaded.parser,
+    let site = Site {
+        machines: &looked.machines,
         store,
         session,
         seed: args.common.seed,
         progress: &progress,
     };
-    let mut interrupts = interrupts()?;
-    let result = measure_job(&job, &mut interrupts).await;
+    let result = work(args, loaded, looked, &site).await;
     let outcome = match &result {
         Ok(summary) if summary.interrupted => "interrupted",
         Ok(summary) if !summary.failed.is_empty() => "failed",
@@ -218,29 +217,89 @@ async fn measure(
     Ok(summary)
 }
 
-async fn measure_job(
-    job: &Job<'_>,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+async fn work(
+    args: &RunArgs,
+    loaded: &Loaded,
+    looked: &Looked,
+    site: &Site<'_>,
 ) -> Result<Summary, Stop> {
-    let machine = job.plan.cells.axis("machine").unwrap_or(0);
-    let names = &job.plan.cells.axes[machine].labels;
+    let mut interrupts = interrupts()?;
     let (stop, cancel) = watch::channel(false);
     let cancel = Cancel::new(cancel);
-    let slots = tokio::select! {
-        slots = execute::enter(job, names, &cancel) => slots.map_err(stop_of)?,
+    let before = async {
+        let names: Vec<String> = looked
+            .machines
+            .iter()
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let slots = execute::enter(site, &loaded.matrix.name, &names, &cancel)
+            .await
+            .map_err(stop_of)?;
+        let broken = build(args, loaded, looked, site, &cancel).await?;
+        Ok::<_, Stop>((slots, broken))
+    };
+    tokio::pin!(before);
+    // While waiting and building, one Ctrl-C ends what is under way.
+    let (slots, broken) = tokio::select! {
+        done = &mut before => done?,
         Some(()) = interrupts.recv() => {
             let _ = stop.send(true);
+            let _ = before.await;
             return Ok(Summary { interrupted: true, ..Summary::default() });
         }
     };
-    // Whoever had the machine before may have done some of it.
-    let known = lookup::known(job.plan, Some(&job.store.borrow()))?;
-    announce(job, &known)?;
+    // Whoever had the machine before may have done some of it, and builds may have come out equal.
+    let plan = current_plan(args, loaded, looked, site.store)?;
+    let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
+    let mut failed = Vec::new();
+    for (run, rounds) in known.todo.rounds.iter_mut().enumerate() {
+        let cell = plan.steps.runs.steps[run].cell as usize;
+        let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
+        if let Some(reason) = reason.filter(|_| *rounds > 0 && !known.is_built[run]) {
+            *rounds = 0;
+            failed.push(Failed {
+                cell: plan.cells.name(plan.cells.cell(cell)),
+                reason: format!("not measured, its build failed: {reason}"),
+            });
+        }
+    }
+    let job = Job {
+        site,
+        plan: &plan,
+        parser: &loaded.parser,
+    };
+    announce(&job, &known)?;
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();
-    let summary = execute::run(job, &known.todo, &have, known.repetition, interrupts).await;
+    let summary = execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await;
     drop(slots);
-    summary.map_err(stop_of)
+    let mut summary = summary.map_err(stop_of)?;
+    failed.append(&mut summary.failed);
+    Ok(Summary { failed, ..summary })
+}
+
+/// Makes the builds that are missing.
+async fn build(
+    args: &RunArgs,
+    loaded: &Loaded,
+    looked: &Looked,
+    site: &Site<'_>,
+    cancel: &Cancel,
+) -> Result<BrokenBuilds, Stop> {
+    let world = loaded.world(looked, Some(&site.store.borrow()))?;
+    let plan = loaded.plan(&args.common, looked, &world)?;
+    let known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
+    build::build(
+        site,
+        &plan,
+        &known.todo,
+        &world,
+        &loaded.state,
+        args.failed,
+        cancel,
+    )
+    .await
+    .map_err(stop_of)
 }
 
 fn stop_of(error: execute::RunError) -> Stop {
@@ -248,15 +307,15 @@ fn stop_of(error: execute::RunError) -> Stop {
 }
 
 fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(job.plan, Some(&job.store.borrow()))?;
+    let past = Past::of(job.plan, Some(&job.site.store.borrow()))?;
     let graph = dag::graph(job.plan, &known.todo);
     let estimate = past.with(|durations| dag::estimate(job.plan, &known.todo, &graph, durations));
-    job.progress.borrow_mut().event(&Event::Started {
+    job.site.progress.borrow_mut().event(&Event::Started {
         matrix: job.plan.matrix.name.clone(),
         cells: known.todo.counts().run.run,
         measurements: known.todo.measurements(),
         estimate_s: estimate.total.as_secs_f64(),
-        seed: job.seed,
+        seed: job.site.seed,
     });
     Ok(())
 }

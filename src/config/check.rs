@@ -247,11 +247,16 @@ struct Checker<'a> {
 impl<'a> Checker<'a> {
     /// `exclude`, `until` and derived expressions.
     fn rules(&mut self) {
+        // That a rule speaks of an axis does not make a difference to what is measured.
+        let used = self.used.clone();
         for derived in &self.matrix.derived {
             self.expr(&derived.expr, &["facts"]);
         }
         for exclude in &self.matrix.excludes {
             self.expr(&exclude.when, &["facts"]);
+        }
+        for affects in &self.matrix.affects {
+            self.expr(&affects.when, &["facts"]);
         }
         let presets = self.matrix.presets.iter().filter_map(|p| p.repeat.as_ref());
         for repeat in presets.chain([&self.matrix.run.repeat]) {
@@ -262,6 +267,7 @@ impl<'a> Checker<'a> {
                 }
             }
         }
+        self.used = used;
     }
 
     fn templates(&mut self) {

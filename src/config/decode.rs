@@ -10,6 +10,7 @@ use super::read::{self, Node, Problems, Table};
 use super::template::{Engine, split_words};
 use super::value::{self, AxisValue};
 use crate::words::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
+use crate::words::pattern::Pattern;
 use crate::words::sample::Better;
 
 /// Files that one matrix may import.
@@ -87,6 +88,7 @@ impl Decoder<'_> {
         let subject = self.subject(&mut top);
         let requires = self.requires(&mut top);
         let build = self.build(&mut top);
+        let affects = self.affects(&mut top);
         let (mut axes, derived) = self.axes(&mut top);
         let excludes = self.excludes(&mut top);
         let includes = self.includes(&mut top);
@@ -128,6 +130,7 @@ impl Decoder<'_> {
             about,
             preset,
             subject,
+            affects,
             build,
             requires,
             machines,
@@ -229,7 +232,7 @@ impl Decoder<'_> {
                 let repo = git
                     .require("repo", self.problems)
                     .and_then(|n| n.string(self.problems));
-                let paths = self.strings(&mut git, "paths");
+                let paths = self.patterns(&mut git, "paths");
                 git.finish(self.problems);
                 Some(GitSubject { repo: repo?, paths })
             });
@@ -268,6 +271,7 @@ impl Decoder<'_> {
         let run = table.require("run", self.problems);
         let run = run.map(|n| self.commands(&n)).unwrap_or_default();
         let artifacts = self.strings(&mut table, "artifacts");
+        let volatile = self.strings(&mut table, "volatile");
         let timeout = self.duration(&mut table, "timeout", BUILD_TIMEOUT);
         let clean = self.boolean(&mut table, "clean");
         let span = table.span;
@@ -275,10 +279,40 @@ impl Decoder<'_> {
         Some(Build {
             run,
             artifacts,
+            volatile,
             timeout,
             clean,
             span,
         })
+    }
+
+    fn affects(&mut self, top: &mut Table) -> Vec<Affects> {
+        let mut affects = Vec::new();
+        for mut table in self.tables(top, "affects", "[[affects]]") {
+            table.require("paths", self.problems);
+            let paths = self.patterns(&mut table, "paths");
+            let when = table
+                .require("when", self.problems)
+                .and_then(|n| n.string(self.problems))
+                .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));
+            table.finish(self.problems);
+            affects.extend(when.map(|when| Affects { paths, when }));
+        }
+        affects
+    }
+
+    fn patterns(&mut self, table: &mut Table, key: &'static str) -> Vec<Pattern> {
+        let texts = self.strings(table, key);
+        let read = |text: At<String>| {
+            Pattern::parse(&text.value).map_err(|why| {
+                Diagnostic::error(format!("`{}` is no pattern of paths: {why}", text.value))
+                    .at(text.span, "here")
+            })
+        };
+        texts
+            .into_iter()
+            .filter_map(|text| self.problems.note(read(text)))
+            .collect()
     }
 
     fn machines(&mut self, top: &mut Table) -> Vec<Machine> {

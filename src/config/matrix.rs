@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::template::{Engine, Expr, Template};
 use super::value::AxisValue;
 use crate::words::diag::{At, Span};
+use crate::words::pattern::Pattern;
 use crate::words::sample::Better;
 
 /// Axes of a matrix, `machine` and `version` included.
@@ -28,6 +29,8 @@ pub struct Matrix {
     /// The preset that is used when none is asked for.
     pub preset: Option<At<String>>,
     pub subject: Subject,
+    /// Which cells a part of the sources can affect; what no rule names can affect all.
+    pub affects: Vec<Affects>,
     pub build: Option<Build>,
     pub requires: Requires,
     /// In the order of the file. Never empty: without `[machines]` there is `local`.
@@ -72,8 +75,15 @@ pub struct Subject {
 #[derive(Clone, Debug)]
 pub struct GitSubject {
     pub repo: At<String>,
-    /// Globs of what can change a result; empty means everything.
-    pub paths: Vec<At<String>>,
+    /// What can change a result; empty means everything.
+    pub paths: Vec<Pattern>,
+}
+
+/// A part of the sources that can change only some cells.
+#[derive(Clone, Debug)]
+pub struct Affects {
+    pub paths: Vec<Pattern>,
+    pub when: Expr,
 }
 
 /// How a version is built.
@@ -82,6 +92,9 @@ pub struct Build {
     pub run: Vec<Argv>,
     /// Paths below the build directory that are kept.
     pub artifacts: Vec<At<String>>,
+    /// Regular expressions of what differs from build to build and changes no result, such as a
+    /// version string: left out when artifacts are compared.
+    pub volatile: Vec<At<String>>,
     pub timeout: Duration,
     /// Each build begins in an empty directory.
     pub clean: bool,

@@ -1,6 +1,7 @@
 //! Owns what touches the world: git, hosts, tuning, the store, outputs of programs.
 //! Does not know what is planned or why.
 
+pub mod artifact;
 pub mod environment;
 pub mod git;
 pub mod host;

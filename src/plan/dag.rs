@@ -8,65 +8,11 @@ pub use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::cell::{self, Cells, Choice};
-use super::key::{Inputs, number};
 use super::projection::Projection;
-use super::resolve::set_seconds;
-use super::scope::Scope;
-use crate::config::matrix::{INSTALLED, Matrix, Repeat};
-use crate::config::template::Context;
+use super::steps::{Digests, Maker, NONE, Steps, Subject, placeholders};
+use crate::config::matrix::{Matrix, Repeat};
 use crate::words::diag::Diagnostic;
-use crate::words::key::{Key, KeyHasher};
-
-/// Digests that come from the world, given to the planner as values.
-pub trait Digests {
-    /// What a machine brings into every result: its declared tools and its profile.
-    fn machine(&self, machine: &str) -> Key;
-    /// The installed programs of the subject.
-    fn installed(&self, machine: &str) -> Key;
-    /// The sources of a version: what is below the subject's paths.
-    fn source(&self, version: &str) -> Key;
-    /// What a build gave, if it is stored.
-    fn artifact(&self, build: Key) -> Option<Key>;
-}
-
-/// Digests for trying things out: nothing is installed, nothing was built.
-pub struct NoDigests;
-
-impl Digests for NoDigests {
-    fn machine(&self, machine: &str) -> Key {
-        Key::of(machine.as_bytes())
-    }
-    fn installed(&self, machine: &str) -> Key {
-        Key::of(machine.as_bytes())
-    }
-    fn source(&self, version: &str) -> Key {
-        Key::of(version.as_bytes())
-    }
-    fn artifact(&self, build: Key) -> Option<Key> {
-        Some(build)
-    }
-}
-
-/// A step that several cells may share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// One of the cells that it is for.
-    pub cell: u32,
-    pub key: Key,
-}
-
-/// Steps of one kind, and which of them each cell uses.
-#[derive(Clone, Debug, Default)]
-pub struct Shared {
-    pub steps: Vec<Step>,
-    /// Cell → step; [`NONE`] where a cell needs none.
-    pub of_cell: Vec<u32>,
-    /// The axes that tell the steps apart.
-    pub axes: Vec<usize>,
-}
-
-/// No step.
-pub const NONE: u32 = u32::MAX;
+use crate::words::key::Key;
 
 /// Cells that are compared along one axis: the groups that differ in nothing else.
 #[derive(Clone, Debug)]
@@ -85,28 +31,10 @@ pub struct ComparePlan {
 pub struct Plan<'a> {
     pub matrix: &'a Matrix,
     pub cells: Cells,
-    pub builds: Shared,
-    /// One for each `[[setup]]`, in the order of the file.
-    pub setups: Vec<Shared>,
-    /// Run steps, sorted by key; cells with the same key share one.
-    pub runs: Shared,
+    pub steps: Steps,
     pub compares: Vec<ComparePlan>,
     pub repeat: &'a Repeat,
     pub seconds: f64,
-}
-
-/// What names of steps and folders stand for in keys: themselves.
-pub fn placeholders(matrix: &Matrix, seconds: f64) -> Context {
-    let mut context = Context::default();
-    for name in ["cell", "dir", "bin", "src", "jobs", "round", "seed"] {
-        context.set(name, format!("\u{1}{name}"));
-    }
-    set_seconds(&mut context, seconds);
-    for setup in &matrix.setups {
-        let name = &setup.name.value;
-        context.set_field(name, "dir", format!("\u{1}{name}.dir"));
-    }
-    context
 }
 
 /// Expands a matrix into steps. All problems are returned, not the first.
@@ -124,262 +52,16 @@ pub fn plan<'a>(
         .unwrap_or(matrix.run.seconds);
     let cells = cell::expand(matrix, choice)?;
     let placeholders = placeholders(matrix, seconds);
-    let steps = steps(matrix, &cells, digests, &placeholders).map_err(|problem| vec![problem])?;
+    let maker = Maker::new(matrix, &cells, digests, &placeholders);
+    let steps = maker.steps().map_err(|problem| vec![problem])?;
     let compares = compares(matrix, &cells, choice)?;
     Ok(Plan {
         matrix,
         cells,
-        builds: steps.builds,
-        setups: steps.setups,
-        runs: steps.runs,
+        steps,
         compares,
         repeat,
         seconds,
-    })
-}
-
-struct Steps {
-    builds: Shared,
-    setups: Vec<Shared>,
-    runs: Shared,
-}
-
-fn steps(
-    matrix: &Matrix,
-    cells: &Cells,
-    digests: &dyn Digests,
-    placeholders: &Context,
-) -> Result<Steps, Diagnostic> {
-    let scope = Scope {
-        matrix,
-        axes: &cells.axes,
-    };
-    let axis = |name: &str| cells.axis(name).into_iter().collect::<Vec<_>>();
-    let (machine, version) = (axis("machine"), axis("version"));
-    let label = |cell: &[u16], axes: &[usize]| {
-        axes.first()
-            .map(|&axis| cells.label(cell, axis))
-            .unwrap_or("")
-    };
-
-    // Builds. A version from git is built; `installed` is not, unless there is nothing but a recipe.
-    let mut builds = Shared::default();
-    let is_built = |cell: &[u16]| {
-        matrix.build.is_some()
-            && (matrix.subject.git.is_none() || label(cell, &version) != INSTALLED)
-    };
-    if let Some(build) = &matrix.build {
-        let mut inputs = Inputs::new(scope);
-        for argv in &build.run {
-            inputs.words("`[build]`", argv, placeholders);
-        }
-        let artifacts =
-            build
-                .artifacts
-                .iter()
-                .fold(KeyHasher::new("artifacts"), |mut hasher, artifact| {
-                    hasher.str(&artifact.value);
-                    hasher
-                });
-        inputs.constant("artifacts", artifacts.finish());
-        environment(matrix, &mut inputs, placeholders);
-        let (m, v) = (machine.clone(), version.clone());
-        inputs.add("machine", machine.clone(), move |cell| {
-            Ok(named("machine", Key::of(label(cell, &m).as_bytes())))
-        });
-        if matrix.subject.git.is_some() {
-            inputs.add("source", version.clone(), move |cell| {
-                Ok(named("source", digests.source(label(cell, &v))))
-            });
-        }
-        builds = shared(cells, &mut inputs, is_built)?;
-    }
-    // What `{{ bin }}` holds, for each cell: the artifact, or the installed programs.
-    let mut subject_axes: Vec<usize> = machine
-        .iter()
-        .chain(&version)
-        .copied()
-        .chain(builds.axes.clone())
-        .collect();
-    subject_axes.sort_unstable();
-    subject_axes.dedup();
-    let by_subject = Projection::new(subject_axes.clone(), &cells.sizes());
-    let mut subjects: HashMap<u64, u128> = HashMap::new();
-    for (index, cell) in cells.iter().enumerate() {
-        subjects.entry(by_subject.index(cell)).or_insert_with(|| {
-            match builds.of_cell.get(index).copied().unwrap_or(NONE) {
-                NONE => named("installed", digests.installed(label(cell, &machine))),
-                step => {
-                    let build = builds.steps[step as usize].key;
-                    // Not built yet: such a key is found nowhere, so what depends on it is to be done.
-                    let artifact = digests.artifact(build);
-                    artifact.map_or_else(
-                        || named("unbuilt", build),
-                        |digest| named("artifact", digest),
-                    )
-                }
-            }
-        });
-    }
-    let subject = |cell: &[u16]| Ok(subjects.get(&by_subject.index(cell)).copied().unwrap_or(0));
-
-    let mut setups: Vec<Shared> = Vec::new();
-    for setup in &matrix.setups {
-        let mut inputs = Inputs::new(scope);
-        let commands = setup.run.iter().chain(&setup.service);
-        let templates = || {
-            commands
-                .clone()
-                .chain(&setup.ready)
-                .chain(&setup.undo)
-                .flat_map(|argv| &argv.words)
-        };
-        for argv in commands.clone() {
-            inputs.words(&setup.name.value, argv, placeholders);
-        }
-        // Probes and undoing do not change a result, but the axes they use tell the steps apart.
-        let elsewhere: Vec<usize> = templates()
-            .flat_map(|word| scope.axes_of(&word.mentions))
-            .collect();
-        inputs.add("where", elsewhere, |_| Ok(0));
-        inputs.constant("scope", Key::of(&[setup.scope as u8]));
-        let mentions = |name: &str| templates().any(|word| word.mentions.iter().any(|m| m == name));
-        machine_input(&mut inputs, digests, &machine, label);
-        if mentions("bin") {
-            inputs.add("subject", subject_axes.clone(), subject);
-        }
-        environment(matrix, &mut inputs, placeholders);
-        for (earlier, of_it) in matrix.setups.iter().zip(&setups) {
-            if mentions(&format!("{}.dir", earlier.name.value)) {
-                depend_on(&mut inputs, &earlier.name.value, of_it, cells);
-            }
-        }
-        let made = shared(cells, &mut inputs, |_| true)?;
-        drop(inputs);
-        setups.push(made);
-    }
-
-    let mut inputs = Inputs::new(scope);
-    inputs.words("`[run]` command", &matrix.run.command, placeholders);
-    inputs.parser(&matrix.run.parser);
-    environment(matrix, &mut inputs, placeholders);
-    machine_input(&mut inputs, digests, &machine, label);
-    inputs.add("subject", subject_axes.clone(), subject);
-    for (setup, of_it) in matrix.setups.iter().zip(&setups) {
-        depend_on(&mut inputs, &setup.name.value, of_it, cells);
-    }
-    let runs = runs(cells, &mut inputs)?;
-    drop(inputs);
-    Ok(Steps {
-        builds,
-        setups,
-        runs,
-    })
-}
-
-fn named(name: &str, key: Key) -> u128 {
-    number(KeyHasher::new(name).key(key).finish())
-}
-
-fn machine_input<'a>(
-    inputs: &mut Inputs<'a>,
-    digests: &'a dyn Digests,
-    machine: &'a [usize],
-    label: impl Fn(&[u16], &[usize]) -> &'a str + 'a,
-) {
-    inputs.add("machine", machine.to_vec(), move |cell| {
-        Ok(named("machine", digests.machine(label(cell, machine))))
-    });
-}
-
-fn environment<'a>(matrix: &'a Matrix, inputs: &mut Inputs<'a>, placeholders: &'a Context) {
-    for (name, template) in &matrix.env {
-        inputs.text(
-            format!("environment variable {name}"),
-            name,
-            0,
-            template,
-            placeholders,
-        );
-    }
-}
-
-/// The key of a set-up is an input of what uses it.
-fn depend_on(inputs: &mut Inputs, name: &str, setup: &Shared, cells: &Cells) {
-    let projection = Projection::new(setup.axes.clone(), &cells.sizes());
-    let mut keys: HashMap<u64, u128> = HashMap::new();
-    for step in &setup.steps {
-        let key = number(KeyHasher::new("set-up").str(name).key(step.key).finish());
-        keys.insert(projection.index(cells.cell(step.cell as usize)), key);
-    }
-    inputs.add(
-        format!("set-up `{name}`"),
-        setup.axes.clone(),
-        move |cell| Ok(keys.get(&projection.index(cell)).copied().unwrap_or(0)),
-    );
-}
-
-/// One step for each projection onto the axes of the inputs.
-fn shared(
-    cells: &Cells,
-    inputs: &mut Inputs,
-    needed: impl Fn(&[u16]) -> bool,
-) -> Result<Shared, Diagnostic> {
-    let axes = inputs.axes();
-    let projection = Projection::new(axes.clone(), &cells.sizes());
-    let mut seen: HashMap<u64, u32> = HashMap::new();
-    let mut shared = Shared {
-        axes,
-        of_cell: Vec::with_capacity(cells.len()),
-        steps: Vec::new(),
-    };
-    for (index, cell) in cells.iter().enumerate() {
-        if !needed(cell) {
-            shared.of_cell.push(NONE);
-            continue;
-        }
-        let step = match seen.get(&projection.index(cell)) {
-            Some(&step) => step,
-            None => {
-                let step = shared.steps.len() as u32;
-                seen.insert(projection.index(cell), step);
-                shared.steps.push(Step {
-                    cell: index as u32,
-                    key: inputs.key(cell)?,
-                });
-                step
-            }
-        };
-        shared.of_cell.push(step);
-    }
-    Ok(shared)
-}
-
-/// One step for each key, sorted by key.
-fn runs(cells: &Cells, inputs: &mut Inputs) -> Result<Shared, Diagnostic> {
-    let mut keyed: Vec<Step> = Vec::with_capacity(cells.len());
-    for (index, cell) in cells.iter().enumerate() {
-        keyed.push(Step {
-            cell: index as u32,
-            key: inputs.key(cell)?,
-        });
-    }
-    keyed.sort_unstable_by_key(|step| (step.key, step.cell));
-    let mut of_cell = vec![NONE; keyed.len()];
-    let mut steps = 0;
-    for index in 0..keyed.len() {
-        let step = keyed[index];
-        if steps == 0 || keyed[steps - 1].key != step.key {
-            keyed[steps] = step;
-            steps += 1;
-        }
-        of_cell[step.cell as usize] = steps as u32 - 1;
-    }
-    keyed.truncate(steps);
-    Ok(Shared {
-        steps: keyed,
-        of_cell,
-        axes: (0..cells.axes.len()).collect(),
     })
 }
 
@@ -476,23 +158,37 @@ pub struct Todo {
 impl Plan<'_> {
     /// The cell that a run step is for.
     pub fn cell_of(&self, run: usize) -> &[u16] {
-        self.cells.cell(self.runs.steps[run].cell as usize)
+        self.cells.cell(self.steps.runs.steps[run].cell as usize)
+    }
+
+    /// What `{{ bin }}` holds in a cell.
+    pub fn subject_of(&self, cell: usize) -> Subject {
+        self.steps.subjects.of(self.cells.cell(cell))
+    }
+
+    /// The build step of a cell.
+    pub fn build_of(&self, cell: usize) -> Option<u32> {
+        let step = self.steps.builds.of_cell.get(cell).copied();
+        step.filter(|step| *step != NONE)
     }
 
     /// The set-up steps of a cell, in the order of the file.
     pub fn setups_of(&self, cell: u32) -> impl Iterator<Item = (usize, u32)> {
         let steps = self
+            .steps
             .setups
             .iter()
             .map(move |setup| setup.of_cell[cell as usize]);
         steps.enumerate().filter(|(_, step)| *step != NONE)
     }
 
-    /// What follows from the rounds that each run step misses. `built` tells which builds are stored.
-    pub fn todo(&self, rounds: Vec<u32>, built: &dyn Fn(Key) -> bool) -> Todo {
+    /// What follows from the rounds that each run step misses. A build is needed where no artifact
+    /// is known that cannot differ from it in the cell, or where that one is not kept any more.
+    pub fn todo(&self, rounds: Vec<u32>, is_kept: &dyn Fn(Key) -> bool) -> Todo {
         let mut todo = Todo {
-            builds: vec![false; self.builds.steps.len()],
+            builds: vec![false; self.steps.builds.steps.len()],
             setups: self
+                .steps
                 .setups
                 .iter()
                 .map(|setup| vec![false; setup.steps.len()])
@@ -505,12 +201,15 @@ impl Plan<'_> {
             rounds,
         };
         for cell in 0..self.cells.len() {
-            if todo.rounds[self.runs.of_cell[cell] as usize] == 0 {
+            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
                 continue;
             }
-            if let Some(&build) = self.builds.of_cell.get(cell)
-                && build != NONE
-            {
+            let is_there = match self.subject_of(cell) {
+                Subject::Installed(_) => true,
+                Subject::Artifact(digest) => is_kept(digest),
+                Subject::Unbuilt(_) => false,
+            };
+            if let Some(build) = self.build_of(cell).filter(|_| !is_there) {
                 todo.builds[build as usize] = true;
             }
             for (setup, step) in self.setups_of(cell as u32) {
@@ -521,9 +220,6 @@ impl Plan<'_> {
                     *group = true;
                 }
             }
-        }
-        for (step, needed) in self.builds.steps.iter().zip(&mut todo.builds) {
-            *needed &= !built(step.key);
         }
         todo
     }
@@ -615,10 +311,10 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
         })
         .collect();
     let build_of = |cell: usize| {
-        let step = plan.builds.of_cell.get(cell).copied().unwrap_or(NONE);
+        let step = plan.build_of(cell)?;
         builds.get(step as usize).copied().flatten()
     };
-    for (setup, shared) in plan.setups.iter().enumerate() {
+    for (setup, shared) in plan.steps.setups.iter().enumerate() {
         for (step, node) in setups[setup].iter().enumerate() {
             let Some(node) = *node else { continue };
             let cell = shared.steps[step].cell;
@@ -634,7 +330,7 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
     }
     for (run, node) in runs.iter().enumerate() {
         let Some(node) = *node else { continue };
-        let cell = plan.runs.steps[run].cell;
+        let cell = plan.steps.runs.steps[run].cell;
         let mut has_setup = false;
         for (setup, step) in plan.setups_of(cell) {
             if let Some(setup) = setups[setup][step as usize] {
@@ -647,7 +343,7 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
         }
     }
     for cell in 0..plan.cells.len() {
-        let Some(run) = runs[plan.runs.of_cell[cell] as usize] else {
+        let Some(run) = runs[plan.steps.runs.of_cell[cell] as usize] else {
             continue;
         };
         for (compare, nodes) in plan.compares.iter().zip(&compares) {
@@ -668,19 +364,21 @@ pub struct Estimate {
 
 pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) -> Estimate {
     let duration_of = |node: Node| match node {
-        Node::Build(step) => (durations.build)(plan.builds.steps[step as usize].key),
+        Node::Build(step) => (durations.build)(plan.steps.builds.steps[step as usize].key),
         Node::Setup(setup, step) => {
-            (durations.setup)(plan.setups[setup as usize].steps[step as usize].key)
+            (durations.setup)(plan.steps.setups[setup as usize].steps[step as usize].key)
         }
         Node::Run(run) => {
-            (durations.run)(plan.runs.steps[run as usize].key) * todo.rounds[run as usize]
+            (durations.run)(plan.steps.runs.steps[run as usize].key) * todo.rounds[run as usize]
         }
         Node::Compare(..) => Duration::ZERO,
     };
     let cell_of = |node: Node| match node {
-        Node::Build(step) => Some(plan.builds.steps[step as usize].cell),
-        Node::Setup(setup, step) => Some(plan.setups[setup as usize].steps[step as usize].cell),
-        Node::Run(run) => Some(plan.runs.steps[run as usize].cell),
+        Node::Build(step) => Some(plan.steps.builds.steps[step as usize].cell),
+        Node::Setup(setup, step) => {
+            Some(plan.steps.setups[setup as usize].steps[step as usize].cell)
+        }
+        Node::Run(run) => Some(plan.steps.runs.steps[run as usize].cell),
         Node::Compare(..) => None,
     };
     let machine = plan.cells.axis("machine").unwrap_or(0);

@@ -4,8 +4,9 @@
 use serde::Serialize;
 
 use super::cell::{Cells, Origin, excluded_by};
-use super::dag::{NONE, Plan, Shared, Todo};
+use super::dag::{Plan, Todo};
 use super::resolve::{Places, SetupCommands, Words};
+use super::steps::{NONE, Shared};
 use crate::words::diag::Diagnostic;
 use crate::words::units::count;
 
@@ -78,20 +79,22 @@ pub fn explain(
         let commands = plan.setup_commands(setup, step, &places)?;
         explanation.steps.push(StepOf {
             step: format!("set-up {}", plan.matrix.setups[setup].name.value),
-            key: plan.setups[setup].steps[step as usize].key.to_string(),
+            key: plan.steps.setups[setup].steps[step as usize]
+                .key
+                .to_string(),
             commands: listed(commands),
-            shared: sharing(&plan.cells, &plan.setups[setup], step),
+            shared: sharing(&plan.cells, &plan.steps.setups[setup], step),
         });
     }
-    let run = plan.runs.of_cell[index];
+    let run = plan.steps.runs.of_cell[index];
     explanation.steps.push(StepOf {
         step: "run".to_owned(),
-        key: plan.runs.steps[run as usize].key.to_string(),
+        key: plan.steps.runs.steps[run as usize].key.to_string(),
         commands: vec![Command {
             role: "measure",
             argv: plan.run_command(cell, 0, 0, &places)?,
         }],
-        shared: sharing(&plan.cells, &plan.runs, run),
+        shared: sharing(&plan.cells, &plan.steps.runs, run),
     });
     let missing = todo.rounds[run as usize];
     explanation.state = match (missing, past(run as usize)) {

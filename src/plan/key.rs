@@ -8,6 +8,9 @@
 //! are added up once for each projection, so a key costs a few additions for each cell, and a
 //! changed key names the input that changed.
 
+use std::collections::HashMap;
+
+use super::cell::Cells;
 use super::projection::{Memo, Projection};
 use super::scope::Scope;
 use crate::config::matrix::{Argv, ParserDecl};
@@ -15,21 +18,28 @@ use crate::config::template::{Context, Template};
 use crate::words::diag::Diagnostic;
 use crate::words::key::{Key, KeyHasher};
 
-/// Computes the digest of one input in a cell.
-type Digest<'a> = Box<dyn Fn(&[u16]) -> Result<u128, Diagnostic> + 'a>;
+/// The value of one input in a cell, as text.
+type Value<'a> = Box<dyn Fn(&[u16]) -> Result<String, Diagnostic> + 'a>;
 
-/// One thing that a step's result depends on.
-pub struct Input<'a> {
-    /// As a user would say it: ``word 3 of `[run]` ``, ``set-up `nbd` ``.
-    pub name: String,
-    pub axes: Vec<usize>,
-    digest: Digest<'a>,
+/// One thing that a step's result depends on. Name and value are what is hashed: a name that changes
+/// makes every result of the past stale.
+struct Input<'a> {
+    /// As a user would say it: `run command, word 3`.
+    name: String,
+    axes: Vec<usize>,
+    value: Value<'a>,
+    /// Stands for the inputs of another step, which are told by themselves.
+    is_step: bool,
 }
+
+/// Inputs by `(projection, name)`, as a person would read them.
+pub type InputTexts = HashMap<(String, String), String>;
 
 /// All inputs of one kind of step, grouped by the axes that they depend on.
 pub struct Inputs<'a> {
     scope: Scope<'a>,
-    pub list: Vec<Input<'a>>,
+    sizes: Vec<usize>,
+    list: Vec<Input<'a>>,
     groups: Vec<Group>,
 }
 
@@ -42,33 +52,71 @@ impl<'a> Inputs<'a> {
     pub fn new(scope: Scope<'a>) -> Self {
         Inputs {
             scope,
+            sizes: scope.axes.iter().map(|axis| axis.values.len()).collect(),
             list: Vec::new(),
             groups: Vec::new(),
         }
     }
 
-    /// Adds an input whose digest depends on the given axes.
+    /// Adds an input whose value depends on the given axes.
     pub fn add(
         &mut self,
         name: impl Into<String>,
         axes: Vec<usize>,
-        digest: impl Fn(&[u16]) -> Result<u128, Diagnostic> + 'a,
+        value: impl Fn(&[u16]) -> Result<String, Diagnostic> + 'a,
     ) {
-        let index = self.list.len();
-        let projection = Projection::new(
-            axes.clone(),
-            &self
-                .scope
-                .axes
-                .iter()
-                .map(|a| a.values.len())
-                .collect::<Vec<_>>(),
+        self.push(name.into(), axes, Box::new(value), false);
+    }
+
+    /// Adds the key of another step, whose own inputs are told by themselves.
+    pub fn step(&mut self, name: String, axes: Vec<usize>, key: impl Fn(&[u16]) -> Key + 'a) {
+        self.push(
+            name,
+            axes,
+            Box::new(move |cell| Ok(key(cell).to_string())),
+            true,
         );
-        match self
-            .groups
-            .iter_mut()
-            .find(|group| group.sums.projection == projection)
-        {
+    }
+
+    /// An input that is the same in every cell.
+    pub fn constant(&mut self, name: &str, value: String) {
+        self.add(name, Vec::new(), move |_| Ok(value.clone()));
+    }
+
+    /// The rendered words of a command, each an input of its own. Names without a value of their own
+    /// (`dir`, `bin`, `cell`, …) stand for themselves: what is behind them is an input by itself.
+    pub fn words(&mut self, what: &str, argv: &'a Argv, builtins: &'a Context) {
+        for (index, word) in argv.words.iter().enumerate() {
+            self.text(format!("{what}, word {}", index + 1), word, builtins);
+        }
+    }
+
+    /// One rendered text.
+    pub fn text(&mut self, name: String, template: &'a Template, builtins: &'a Context) {
+        let scope = self.scope;
+        let axes = scope.axes_of(&template.mentions);
+        let own = axes.clone();
+        self.add(name, axes, move |cell| {
+            render(scope, template, cell, &own, builtins)
+        });
+    }
+
+    pub fn parser(&mut self, parser: &ParserDecl) {
+        let options = parser
+            .options
+            .iter()
+            .map(|(name, value)| format!(" {}={value}", name.value));
+        self.constant(
+            "parser",
+            parser.kind.value.clone() + &options.collect::<String>(),
+        );
+    }
+
+    fn push(&mut self, name: String, axes: Vec<usize>, value: Value<'a>, is_step: bool) {
+        let index = self.list.len();
+        let projection = Projection::new(axes.clone(), &self.sizes);
+        let same = |group: &&mut Group| group.sums.projection == projection;
+        match self.groups.iter_mut().find(same) {
             Some(group) => group.members.push(index),
             None => self.groups.push(Group {
                 members: vec![index],
@@ -76,61 +124,11 @@ impl<'a> Inputs<'a> {
             }),
         }
         self.list.push(Input {
-            name: name.into(),
+            name,
             axes,
-            digest: Box::new(digest),
+            value,
+            is_step,
         });
-    }
-
-    /// An input that is the same in every cell.
-    pub fn constant(&mut self, name: &str, digest: Key) {
-        let value = number(KeyHasher::new(name).key(digest).finish());
-        self.add(name, Vec::new(), move |_| Ok(value));
-    }
-
-    /// The rendered words of a command, each an input of its own. Names without a value of their own
-    /// (`dir`, `bin`, `cell`, …) stand for themselves: what is behind them is an input by itself.
-    pub fn words(&mut self, what: &'a str, argv: &'a Argv, builtins: &'a Context) {
-        for (index, word) in argv.words.iter().enumerate() {
-            self.text(
-                format!("word {} of {what}", index + 1),
-                what,
-                index,
-                word,
-                builtins,
-            );
-        }
-    }
-
-    /// One rendered text.
-    pub fn text(
-        &mut self,
-        name: String,
-        what: &'a str,
-        index: usize,
-        template: &'a Template,
-        builtins: &'a Context,
-    ) {
-        let scope = self.scope;
-        let axes = scope.axes_of(&template.mentions);
-        let own = axes.clone();
-        self.add(name, axes, move |cell| {
-            let text = render(scope, template, cell, &own, builtins)?;
-            let key = KeyHasher::new(what)
-                .bytes(&(index as u64).to_le_bytes())
-                .str(&text)
-                .finish();
-            Ok(number(key))
-        });
-    }
-
-    pub fn parser(&mut self, parser: &ParserDecl) {
-        let mut hasher = KeyHasher::new("parser");
-        hasher.str(&parser.kind.value);
-        for (name, value) in &parser.options {
-            hasher.str(&name.value).str(value);
-        }
-        self.constant("parser", hasher.finish());
     }
 
     /// Ascending axes that any input depends on.
@@ -153,7 +151,13 @@ impl<'a> Inputs<'a> {
             sum = sum.wrapping_add(group.sums.get(cell, || {
                 let mut sum = 0u128;
                 for &member in members {
-                    sum = sum.wrapping_add((list[member].digest)(cell)?);
+                    let input = &list[member];
+                    let value = (input.value)(cell)?;
+                    let digest = KeyHasher::new("input")
+                        .str(&input.name)
+                        .str(&value)
+                        .finish();
+                    sum = sum.wrapping_add(u128::from_be_bytes(digest.0));
                 }
                 Ok::<_, Diagnostic>(sum)
             })?);
@@ -161,23 +165,39 @@ impl<'a> Inputs<'a> {
         Ok(Key(sum.to_be_bytes()))
     }
 
-    /// The digest of each input in a cell, by name.
-    pub fn parts(&self, cell: &[u16]) -> Result<Vec<(&str, Key)>, Diagnostic> {
-        self.list
-            .iter()
-            .map(|input| {
-                Ok((
-                    input.name.as_str(),
-                    Key((input.digest)(cell)?.to_be_bytes()),
-                ))
-            })
-            .collect()
+    /// Adds the inputs of all cells for which `wanted` holds.
+    pub fn tell(
+        &self,
+        cells: &Cells,
+        wanted: &dyn Fn(usize) -> bool,
+        texts: &mut InputTexts,
+    ) -> Result<(), Diagnostic> {
+        for input in self.list.iter().filter(|input| !input.is_step) {
+            let mut seen = Memo::new(Projection::new(input.axes.clone(), &self.sizes));
+            for (index, cell) in cells.iter().enumerate().filter(|(index, _)| wanted(*index)) {
+                let mut is_new = false;
+                seen.get(cell, || {
+                    is_new = true;
+                    Ok::<_, Diagnostic>(index)
+                })?;
+                if is_new {
+                    let place = self.scope.name_of(cell, &input.axes);
+                    texts.insert((place, input.name.clone()), (input.value)(cell)?);
+                }
+            }
+        }
+        Ok(())
     }
-}
 
-/// A key as a summand.
-pub fn number(key: Key) -> u128 {
-    u128::from_be_bytes(key.0)
+    /// The inputs of one cell: projection, name and value of each.
+    pub fn of_cell(&self, cell: &[u16]) -> Result<Vec<(String, String, String)>, Diagnostic> {
+        let told = self.list.iter().filter(|input| !input.is_step);
+        told.map(|input| {
+            let place = self.scope.name_of(cell, &input.axes);
+            Ok((place, input.name.clone(), (input.value)(cell)?))
+        })
+        .collect()
+    }
 }
 
 /// Renders a template in a cell; the error names both.

@@ -9,3 +9,4 @@ pub mod pairwise;
 pub mod projection;
 pub mod resolve;
 pub mod scope;
+pub mod steps;

@@ -4,6 +4,7 @@
 use super::dag::Plan;
 use super::key::render;
 use super::scope::Scope;
+use super::steps::Subject;
 use crate::config::matrix::Argv;
 use crate::config::template::{Context, Template};
 use crate::words::diag::Diagnostic;
@@ -13,8 +14,10 @@ use crate::words::diag::Diagnostic;
 pub struct Places {
     /// The folder under which each step has its own.
     pub work: String,
-    /// The folder with the programs of the cell's version.
-    pub bin: String,
+    /// The folder with the machine's own programs of the subject.
+    pub installed: String,
+    /// The folder that has a folder for each artifact.
+    pub artifacts: String,
 }
 
 /// A command ready to run.
@@ -30,7 +33,7 @@ impl Plan<'_> {
 
     /// The folder of a set-up step: named after it and its key, so that no two share one.
     pub fn setup_dir(&self, setup: usize, step: u32, places: &Places) -> String {
-        let key = self.setups[setup].steps[step as usize].key.short();
+        let key = self.steps.setups[setup].steps[step as usize].key.short();
         let name = &self.matrix.setups[setup].name.value;
         format!("{}/{name}-{key}", places.work)
     }
@@ -40,7 +43,7 @@ impl Plan<'_> {
         format!(
             "{}/run-{}",
             places.work,
-            self.runs.steps[run as usize].key.short()
+            self.steps.runs.steps[run as usize].key.short()
         )
     }
 
@@ -51,7 +54,7 @@ impl Plan<'_> {
         step: u32,
         places: &Places,
     ) -> Result<SetupCommands, Diagnostic> {
-        let cell = self.setups[setup].steps[step as usize].cell;
+        let cell = self.steps.setups[setup].steps[step as usize].cell;
         let mut context = self.base_context(cell, places);
         context.set("dir", self.setup_dir(setup, step, places));
         let declared = &self.matrix.setups[setup];
@@ -82,7 +85,7 @@ impl Plan<'_> {
         places: &Places,
     ) -> Result<Words, Diagnostic> {
         let mut context = self.base_context(cell, places);
-        let run = self.runs.of_cell[cell as usize];
+        let run = self.steps.runs.of_cell[cell as usize];
         context.set("dir", self.run_dir(run, places));
         context.set("cell", self.cells.name(self.cells.cell(cell as usize)));
         context.set("round", round);
@@ -107,9 +110,33 @@ impl Plan<'_> {
             .collect()
     }
 
+    /// The commands of a build step. `jobs`: processors of the machine.
+    pub fn build_commands(
+        &self,
+        build: u32,
+        src: &str,
+        dir: &str,
+        jobs: usize,
+    ) -> Result<Vec<Words>, Diagnostic> {
+        let cell = self.steps.builds.steps[build as usize].cell;
+        let mut context = Context::default();
+        context.set("src", src);
+        context.set("dir", dir);
+        context.set("jobs", jobs);
+        let commands = self.matrix.build.iter().flat_map(|build| &build.run);
+        commands
+            .map(|argv| self.argv(argv, cell, &context))
+            .collect()
+    }
+
     fn base_context(&self, cell: u32, places: &Places) -> Context {
         let mut context = Context::default();
-        context.set("bin", places.bin.clone());
+        let bin = match self.subject_of(cell as usize) {
+            Subject::Installed(_) => places.installed.clone(),
+            Subject::Artifact(digest) => format!("{}/{digest}", places.artifacts),
+            Subject::Unbuilt(build) => format!("{}/(build {})", places.artifacts, build.short()),
+        };
+        context.set("bin", bin);
         set_seconds(&mut context, self.seconds);
         for (setup, step) in self.setups_of(cell) {
             let name = &self.matrix.setups[setup].name.value;

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Question, Verdict, compare, decide};
-use crate::plan::dag::{NONE, Plan};
+use crate::plan::dag::Plan;
+use crate::plan::steps::NONE;
 use crate::run::execute::Failed;
 use crate::run::lookup::{Samples, Series};
 use crate::words::diag::Diagnostic;
@@ -149,7 +150,7 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
                     .zip(plan.metric_names(candidate)?);
                 for ((from_baseline, from_candidate), metric) in names.zip(&plan.matrix.metrics) {
                     let series = |cell: u32, name: String| {
-                        let run = plan.runs.of_cell[cell as usize];
+                        let run = plan.steps.runs.of_cell[cell as usize];
                         samples
                             .get(&(run, name))
                             .filter(|_| run != NONE)
@@ -198,7 +199,7 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
 fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
     let mut rows = Vec::new();
     for (index, cell) in plan.cells.iter().enumerate() {
-        let run = plan.runs.of_cell[index];
+        let run = plan.steps.runs.of_cell[index];
         for (name, metric) in plan
             .metric_names(index as u32)?
             .into_iter()

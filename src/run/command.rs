@@ -49,12 +49,14 @@ pub(super) fn last_words(output: &Output) -> String {
         true => String::from_utf8_lossy(&output.stdout),
         false => String::from_utf8_lossy(&output.stderr),
     };
-    let lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("; ");
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: Vec<&str> = lines.collect();
+    // Compilers name the cause first and end with remarks; most others end with the cause.
+    let is_error = |line: &&&str| line.to_ascii_lowercase().contains("error:");
+    let last = match lines.iter().find(is_error) {
+        Some(error) => (*error).to_owned(),
+        None => lines[lines.len().saturating_sub(LINES_MAX)..].join("; "),
+    };
     let mut start = last.len().saturating_sub(BYTES_MAX);
     while !last.is_char_boundary(start) {
         start += 1;
@@ -79,6 +81,10 @@ impl Log {
     pub(super) fn command(&mut self, argv: &Words) {
         let line = show_words(argv);
         self.0.extend_from_slice(format!("$ {line}\n").as_bytes());
+    }
+
+    pub(super) fn note(&mut self, text: &str) {
+        self.0.extend_from_slice(format!("# {text}\n").as_bytes());
     }
 
     pub(super) fn output(&mut self, output: &Output) {

@@ -328,7 +328,7 @@ fn visit_key(plan: &Plan, seed: u64, round: u32, run: u32) -> (Vec<u64>, u16, u6
             mix(hash ^ ((axis as u64) << 16 | u64::from(cell[axis])))
         })
     };
-    let groups = plan.setups.iter().enumerate();
+    let groups = plan.steps.setups.iter().enumerate();
     let groups = groups
         .map(|(index, setup)| random(index as u64 + 1, &setup.axes))
         .collect();
@@ -360,7 +360,7 @@ fn next_action(
     let Some(&run) = lane.queue.front() else {
         return lane.live.last().map(undo);
     };
-    let cell = plan.runs.steps[run as usize].cell;
+    let cell = plan.steps.runs.steps[run as usize].cell;
     let needed: Vec<(usize, u32)> = plan.setups_of(cell).collect();
     for need in &needed {
         if let Some(reason) = broken.get(need) {

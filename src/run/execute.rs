@@ -47,21 +47,33 @@ pub struct Summary {
     pub interrupted: bool,
 }
 
-/// What is run, and with what.
-pub struct Job<'a> {
-    pub plan: &'a Plan<'a>,
+/// Where and with what a session works.
+pub struct Site<'a> {
     pub machines: &'a Machines,
-    pub parser: &'a Parser,
     pub store: &'a RefCell<Store>,
     pub session: i64,
     pub seed: u64,
     pub progress: &'a RefCell<dyn Progress>,
 }
 
+impl Site<'_> {
+    pub(super) fn tell(&self, event: Event) {
+        self.progress.borrow_mut().event(&event);
+    }
+}
+
+/// What is run.
+pub struct Job<'a> {
+    pub site: &'a Site<'a>,
+    pub plan: &'a Plan<'a>,
+    pub parser: &'a Parser,
+}
+
 /// Takes the measuring slots of all machines, in the order of their names so that two runs cannot
 /// wait for each other, and puts away what a dead run has left on them.
 pub async fn enter(
-    job: &Job<'_>,
+    site: &Site<'_>,
+    purpose: &str,
     names: &[String],
     cancel: &Cancel,
 ) -> Result<Vec<Slot>, RunError> {
@@ -73,7 +85,7 @@ pub async fn enter(
             machine @ Machine {
                 host: Some(host), ..
             },
-        ) = job.machines.get(name)
+        ) = site.machines.get(name)
         else {
             continue;
         };
@@ -83,11 +95,11 @@ pub async fn enter(
             user: std::env::var("USER")
                 .or_else(|_| std::env::var("LOGNAME"))
                 .unwrap_or_else(|_| "?".to_owned()),
-            purpose: job.plan.matrix.name.clone(),
+            purpose: purpose.to_owned(),
             since: jiff::Timestamp::now().to_string(),
         };
         let waiting = |holder: &str| {
-            job.tell(Event::Waiting {
+            site.tell(Event::Waiting {
                 machine: name.clone(),
                 holder: holder.to_owned(),
             })
@@ -95,9 +107,9 @@ pub async fn enter(
         slots.push(host.lock(holder, &waiting, cancel.clone()).await?);
         let mut cleaned = host.clean().await?;
         machine.link_programs().await?;
-        cleaned.extend(put_away(job, name, machine).await?);
+        cleaned.extend(put_away(site, name, machine).await?);
         for what in cleaned {
-            job.tell(Event::Cleaned {
+            site.tell(Event::Cleaned {
                 machine: name.clone(),
                 what,
             });
@@ -116,7 +128,7 @@ pub async fn run(
     interrupts: &mut mpsc::UnboundedReceiver<()>,
 ) -> Result<Summary, RunError> {
     let (stop_at_once, cancel) = watch::channel(false);
-    let mut dispatch = Dispatch::new(job.plan, todo, job.seed, have);
+    let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have);
     let executor = Executor {
         job,
         cancel: Cancel::new(cancel),
@@ -160,7 +172,7 @@ pub async fn run(
                     let _ = stop_at_once.send(true);
                 }
                 if interrupted <= 2 {
-                    job.tell(Event::Interrupted { at_once: interrupted == 2 });
+                    job.site.tell(Event::Interrupted { at_once: interrupted == 2 });
                 }
             }
         }
@@ -176,7 +188,7 @@ pub async fn run(
             .collect(),
         interrupted: interrupted > 0,
     };
-    job.tell(Event::Finished {
+    job.site.tell(Event::Finished {
         measured: summary.measured,
         failed: summary.failed.len(),
     });
@@ -208,16 +220,12 @@ impl Pool<'_> {
 }
 
 impl Job<'_> {
-    pub(super) fn tell(&self, event: Event) {
-        self.progress.borrow_mut().event(&event);
-    }
-
     pub(super) fn machine(&self, machine: u16) -> Option<(&str, &Machine)> {
         let axis = self.plan.cells.axis("machine")?;
         let name = self.plan.cells.axes[axis]
             .labels
             .get(usize::from(machine))?;
-        Some((name, self.machines.get(name)?))
+        Some((name, self.site.machines.get(name)?))
     }
 }
 
@@ -272,7 +280,7 @@ impl Executor<'_> {
             .axis("version")
             .map_or("", |axis| plan.cells.label(what.tuple, axis));
         let attempt = NewAttempt {
-            session: self.job.session,
+            session: self.job.site.session,
             kind: what.kind,
             key: what.key,
             round: what.round,
@@ -286,7 +294,7 @@ impl Executor<'_> {
             environment: None,
             log: Some(what.log.0.as_slice()).filter(|log| !log.is_empty()),
         };
-        self.job.store.borrow_mut().record(&attempt, readings)
+        self.job.site.store.borrow_mut().record(&attempt, readings)
     }
 
     fn give_up(&self, run: u32, round: u32, reason: &str, outstanding: u64) {
@@ -303,7 +311,7 @@ impl Executor<'_> {
     /// Tells of the latest failure, now that it is known what is given up with it.
     fn given_up(&self, given_up: u64) {
         if let Some((failed, round)) = self.failed.borrow().last() {
-            self.job.tell(Event::Failed {
+            self.job.site.tell(Event::Failed {
                 cell: failed.cell.clone(),
                 round: *round,
                 reason: failed.reason.clone(),

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::repeat::Repetition;
+use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Kind, Rounds, Store, StoreError};
 use crate::plan::dag::{Durations, Plan, Todo};
+use crate::plan::steps::Subject;
 use crate::words::key::Key;
 use crate::words::sample::{Better, Sample};
 
@@ -32,12 +34,18 @@ pub type Samples = HashMap<(u32, String), Series>;
 pub struct Known {
     pub rounds: Vec<Rounds>,
     pub todo: Todo,
+    /// Whether what a run step measures is there.
+    pub is_built: Vec<bool>,
     pub repetition: Repetition,
 }
 
 /// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.
-pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
-    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+pub fn known(
+    plan: &Plan,
+    store: Option<&Store>,
+    artifacts: &Artifacts,
+) -> Result<Known, LookupError> {
+    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
     let rounds = match store {
         Some(store) => store.finished(&keys)?,
         None => vec![Rounds::default(); keys.len()],
@@ -65,8 +73,17 @@ pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
             least => least,
         });
     }
+    let is_built = |run: usize| {
+        let cell = plan.steps.runs.steps[run].cell as usize;
+        match plan.subject_of(cell) {
+            Subject::Installed(_) => true,
+            Subject::Artifact(digest) => artifacts.has(digest),
+            Subject::Unbuilt(_) => false,
+        }
+    };
     Ok(Known {
-        todo: plan.todo(missing, &|_| true),
+        is_built: (0..keys.len()).map(is_built).collect(),
+        todo: plan.todo(missing, &|digest| artifacts.has(digest)),
         rounds,
         repetition,
     })
@@ -74,7 +91,7 @@ pub fn known(plan: &Plan, store: Option<&Store>) -> Result<Known, LookupError> {
 
 /// Values of the declared metrics of a run step: one list for each round that has them all.
 fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, String> {
-    let cell = plan.runs.steps[run as usize].cell;
+    let cell = plan.steps.runs.steps[run as usize].cell;
     let names = plan
         .metric_names(cell)
         .map_err(|diagnostic| diagnostic.message)?;
@@ -97,7 +114,7 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, S
 
 /// All samples of a plan's run steps.
 pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
-    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
     let metrics: HashMap<_, _> = store
         .metrics()?
         .into_iter()
@@ -124,7 +141,7 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
 
 /// Why a run step failed the last time, by number.
 pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, StoreError> {
-    let keys: Vec<Key> = plan.runs.steps.iter().map(|step| step.key).collect();
+    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
     let failures = store.failures(&keys)?;
     let by_run = failures
         .into_iter()
@@ -147,12 +164,13 @@ impl Past {
         };
         let Some(store) = store else { return Ok(past) };
         let setups = plan
+            .steps
             .setups
             .iter()
-            .chain([&plan.builds])
+            .chain([&plan.steps.builds])
             .flat_map(|shared| &shared.steps);
         let mut keys: Vec<Key> = setups
-            .chain(&plan.runs.steps)
+            .chain(&plan.steps.runs.steps)
             .map(|step| step.key)
             .collect();
         keys.sort_unstable();

@@ -33,10 +33,10 @@ impl Executor<'_> {
         round: u32,
     ) -> Result<Outcome, RunError> {
         let plan = self.job.plan;
-        let step = plan.runs.steps[run as usize];
+        let step = plan.steps.runs.steps[run as usize];
         let tuple = plan.cells.cell(step.cell as usize);
         let cell = plan.cells.name(tuple);
-        self.job.tell(Event::RunStarted {
+        self.job.site.tell(Event::RunStarted {
             cell: cell.clone(),
             round,
         });
@@ -53,7 +53,7 @@ impl Executor<'_> {
                 },
             )) => {
                 let command = plan
-                    .run_command(step.cell, round, self.job.seed, places)
+                    .run_command(step.cell, round, self.job.site.seed, places)
                     .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
                 let dir = plan.run_dir(run, places);
                 self.measure_on(host.as_ref(), step.cell, &command, &dir, &mut log)
@@ -106,7 +106,7 @@ impl Executor<'_> {
                 }
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
                 let values: Vec<f64> = chosen.iter().map(|reading| reading.value).collect();
-                self.job.tell(Event::RunDone {
+                self.job.site.tell(Event::RunDone {
                     cell: cell.clone(),
                     round,
                     duration_s: duration.as_secs_f64(),
@@ -120,7 +120,7 @@ impl Executor<'_> {
                     .is_enough(plan, run)
                     .map_err(RunError::Template)?;
                 if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
-                    self.job.tell(Event::Repeats { cell, more: true });
+                    self.job.site.tell(Event::Repeats { cell, more: true });
                 }
                 Ok(Outcome::Sample { enough })
             }
@@ -201,7 +201,7 @@ impl Executor<'_> {
             .into_iter()
             .zip(&plan.matrix.metrics)
             .map(|(from, metric)| Reading {
-                value: null::value(&name, &from, label, round, self.job.seed, noise),
+                value: null::value(&name, &from, label, round, self.job.site.seed, noise),
                 name: from,
                 unit: metric.unit.clone().unwrap_or_default(),
                 better: metric.better.or(Some(Better::Higher)),

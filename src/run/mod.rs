@@ -1,6 +1,7 @@
 //! Owns the way from a plan to samples.
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
 
+pub mod build;
 mod command;
 pub mod dispatch;
 pub mod event;
@@ -12,3 +13,4 @@ pub mod prepare;
 pub mod progress;
 pub mod repeat;
 mod setup;
+pub mod versions;

@@ -8,7 +8,6 @@ use std::rc::Rc;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
-use crate::plan::dag::Digests;
 use crate::plan::resolve::Places;
 use crate::words::key::{Key, KeyHasher};
 
@@ -22,9 +21,9 @@ pub struct Machine {
     /// Spread of a `null` machine's samples.
     pub noise: f64,
     /// Declared tools by content.
-    tools: Key,
+    pub tools: Vec<(String, Key)>,
     /// Installed programs of the subject by content.
-    installed: Key,
+    pub installed: Key,
     pub places: Places,
     /// Where the subject's installed programs are.
     programs: Vec<PathBuf>,
@@ -57,7 +56,7 @@ impl Machines {
                 Via::Null => Machine {
                     host: None,
                     noise: declared.noise,
-                    tools: Key::default(),
+                    tools: Vec::new(),
                     installed: Key::default(),
                     places: places(options.state, &Key::default()),
                     programs: Vec::new(),
@@ -112,6 +111,11 @@ async fn look_at(
     let mut missing = Vec::new();
     let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
     let (installed, paths) = digest(host.as_ref(), &subject, &mut missing).await;
+    let mut hasher = KeyHasher::new("installed");
+    for (name, key) in &installed {
+        hasher.str(name).key(*key);
+    }
+    let installed = hasher.finish();
     let places = places(options.state, &installed);
     Ok(Machine {
         host: Some(host),
@@ -124,35 +128,37 @@ async fn look_at(
     })
 }
 
-/// The content of programs as one key, and where they are.
+/// Programs by name with the key of their content, and where they are; what is not there is added to
+/// `missing`.
 async fn digest(
     host: &dyn Host,
     programs: &[&str],
     missing: &mut Vec<String>,
-) -> (Key, Vec<PathBuf>) {
+) -> (Vec<(String, Key)>, Vec<PathBuf>) {
     let which = programs.iter().map(|program| FileOp::Which {
         program: (*program).to_owned(),
     });
     let found = host.files(which.collect()).await;
+    let mut known = Vec::new();
     let mut paths = Vec::new();
     for (program, reply) in programs.iter().zip(found) {
         match reply {
-            Ok(FileReply::Path(path)) => paths.push(path),
+            Ok(FileReply::Path(path)) => {
+                known.push((*program).to_owned());
+                paths.push(path);
+            }
             _ => missing.push((*program).to_owned()),
         }
     }
     let digests = paths
         .iter()
         .map(|path| FileOp::Digest { path: path.clone() });
-    let mut hasher = KeyHasher::new("programs");
-    for (path, reply) in paths.iter().zip(host.files(digests.collect()).await) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        hasher.str(&name);
-        if let Ok(FileReply::Digest(key)) = reply {
-            hasher.key(key);
-        }
-    }
-    (hasher.finish(), paths)
+    let digests = host.files(digests.collect()).await;
+    let keys = digests.into_iter().map(|reply| match reply {
+        Ok(FileReply::Digest(key)) => key,
+        _ => Key::default(),
+    });
+    (known.into_iter().zip(keys).collect(), paths)
 }
 
 impl Machine {
@@ -161,7 +167,7 @@ impl Machine {
         let (Some(host), false) = (&self.host, self.programs.is_empty()) else {
             return Ok(());
         };
-        let bin = Path::new(&self.places.bin);
+        let bin = Path::new(&self.places.installed);
         let mut ops = vec![FileOp::MakeDir { path: bin.into() }];
         ops.extend(self.programs.iter().filter_map(|target| {
             Some(FileOp::Link {
@@ -177,31 +183,10 @@ impl Machine {
 }
 
 fn places(state: &Path, installed: &Key) -> Places {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
     Places {
-        work: state.join("work").to_string_lossy().into_owned(),
-        bin: state
-            .join("bin")
-            .join(installed.short())
-            .to_string_lossy()
-            .into_owned(),
-    }
-}
-
-impl Digests for Machines {
-    fn machine(&self, machine: &str) -> Key {
-        let tools = self.get(machine).map_or(Key::default(), |m| m.tools);
-        KeyHasher::new("machine").str(machine).key(tools).finish()
-    }
-
-    fn installed(&self, machine: &str) -> Key {
-        self.get(machine).map_or(Key::default(), |m| m.installed)
-    }
-
-    fn source(&self, version: &str) -> Key {
-        Key::of(version.as_bytes())
-    }
-
-    fn artifact(&self, build: Key) -> Option<Key> {
-        Some(build)
+        work: text(state.join("work")),
+        installed: text(state.join("bin").join(installed.short())),
+        artifacts: text(state.join("artifacts")),
     }
 }

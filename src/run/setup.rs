@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::event::Event;
-use super::execute::{Executor, Job, Recording, RunError};
+use super::execute::{Executor, Recording, RunError, Site};
 use super::prepare::Machine;
 use crate::edge::host::{Cancel, FileOp, FileReply, Host, HostError, ServiceId};
 use crate::edge::store::{self, Kind};
@@ -41,12 +41,12 @@ impl Executor<'_> {
     pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> Option<String> {
         let plan = self.job.plan;
         let name = plan.matrix.setups[setup].name.value.clone();
-        let shared = &plan.setups[setup].steps[step as usize];
+        let shared = &plan.steps.setups[setup].steps[step as usize];
         let tuple = plan.cells.cell(shared.cell as usize);
         let cell = plan
             .scope()
-            .name_of(tuple, &visible(plan, &plan.setups[setup].axes));
-        self.job.tell(Event::SetupStarted {
+            .name_of(tuple, &visible(plan, &plan.steps.setups[setup].axes));
+        self.job.site.tell(Event::SetupStarted {
             setup: name.clone(),
             cell: cell.clone(),
         });
@@ -81,7 +81,7 @@ impl Executor<'_> {
         if let Err(error) = recorded {
             self.fatal.borrow_mut().get_or_insert(error.into());
         }
-        self.job.tell(Event::SetupDone {
+        self.job.site.tell(Event::SetupDone {
             setup: name.clone(),
             cell,
             duration_s: duration.as_secs_f64(),
@@ -109,7 +109,7 @@ impl Executor<'_> {
         else {
             return Ok(());
         };
-        let cell = plan.setups[setup].steps[step as usize].cell;
+        let cell = plan.steps.setups[setup].steps[step as usize].cell;
         let timeout = plan.matrix.setups[setup].timeout;
         let commands = plan
             .setup_commands(setup, step, places)
@@ -126,11 +126,12 @@ impl Executor<'_> {
         };
         // Written down before anything is done: a crash must find it.
         let what = serde_json::to_string(&undo).map_err(|error| error.to_string())?;
-        let journal = self
-            .job
-            .store
-            .borrow()
-            .live_begin(self.job.session, machine_name, &what);
+        let journal =
+            self.job
+                .site
+                .store
+                .borrow()
+                .live_begin(self.job.site.session, machine_name, &what);
         let journal = journal.map_err(|error| error.to_string())?;
         self.up.borrow_mut().insert(
             (machine, setup, step),
@@ -239,11 +240,11 @@ impl Executor<'_> {
         });
         // What is left behind stays in the journal: the next run tries again.
         if error.is_none()
-            && let Err(error) = self.job.store.borrow().live_end(up.journal)
+            && let Err(error) = self.job.site.store.borrow().live_end(up.journal)
         {
             self.fatal.borrow_mut().get_or_insert(error.into());
         }
-        self.job.tell(Event::Undone {
+        self.job.site.tell(Event::Undone {
             setup: self.job.plan.matrix.setups[setup].name.value.clone(),
             error,
         });
@@ -253,7 +254,7 @@ impl Executor<'_> {
 /// Undoes what runs that are dead have left on a machine whose slot we hold. Returns a line about
 /// each.
 pub(super) async fn put_away(
-    job: &Job<'_>,
+    site: &Site<'_>,
     name: &str,
     machine: &Machine,
 ) -> Result<Vec<String>, RunError> {
@@ -261,10 +262,10 @@ pub(super) async fn put_away(
         return Ok(Vec::new());
     };
     let mut cleaned = Vec::new();
-    let left = job
+    let left = site
         .store
         .borrow()
-        .live_left_by(|session, _| session != job.session)?;
+        .live_left_by(|session, _| session != site.session)?;
     for live in left.into_iter().filter(|live| live.machine == name) {
         if let Ok(undo) = serde_json::from_str::<Undo>(&live.what) {
             let failed = undo_commands(host, &undo).await;
@@ -280,7 +281,7 @@ pub(super) async fn put_away(
             })?;
             cleaned.push(format!("set-up in {}", undo.dir));
         }
-        job.store.borrow().live_end(live.id)?;
+        site.store.borrow().live_end(live.id)?;
     }
     // Folders of run steps are not in the journal: nobody but us can have one at the moment.
     let work = Path::new(&machine.places.work);

@@ -278,7 +278,17 @@ impl Repository {
     /// The content key of what the patterns mean in a commit's tree, and the patterns that mean
     /// nothing there. No patterns mean the whole tree. One process serves all look-ups.
     pub fn tree_digest(&mut self, commit: &Oid, paths: &[Pattern]) -> Result<TreeDigest, GitError> {
-        self.trees.digest(commit, paths)
+        self.trees.digest(commit, paths, &[])
+    }
+
+    /// [`Repository::tree_digest`] of what `paths` mean and `without` do not.
+    pub fn tree_digest_without(
+        &mut self,
+        commit: &Oid,
+        paths: &[Pattern],
+        without: &[Pattern],
+    ) -> Result<TreeDigest, GitError> {
+        self.trees.digest(commit, paths, without)
     }
 
     /// The paths of files that differ between two commits, sorted; a renamed file counts under

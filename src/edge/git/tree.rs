@@ -18,6 +18,8 @@ const TREE_BYTES_MAX: u64 = 64 << 20;
 const DEPTH_MAX: usize = 256;
 /// Folders whose outcome is remembered; neighbouring commits share nearly all of theirs.
 const FOLDERS_REMEMBERED_MAX: usize = 200_000;
+/// Selections whose folders are remembered.
+const SELECTIONS_REMEMBERED_MAX: usize = 64;
 
 const MODE_TREE: u32 = 0o040_000;
 
@@ -36,10 +38,19 @@ pub struct TreeDigest {
 pub(super) struct Trees {
     own: Own,
     process: Option<CatFile>,
-    /// What `remembered` is about.
+    /// Outcomes by selection.
+    remembered: HashMap<Selection, Remembered>,
+}
+
+/// Outcomes by folder and by how far the patterns had come when it was entered.
+type Remembered = HashMap<(Oid, Vec<State>), Rc<Outcome>>;
+
+/// Files that one of the first patterns means and none of the others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Selection {
     patterns: Vec<Pattern>,
-    /// Outcomes by folder and by how far the patterns had come when it was entered.
-    remembered: HashMap<(Oid, Vec<State>), Rc<Outcome>>,
+    /// How many of the patterns choose; those after them leave out.
+    choosing: usize,
 }
 
 struct Entry {
@@ -61,33 +72,48 @@ impl Trees {
         Trees {
             own,
             process: None,
-            patterns: Vec::new(),
             remembered: HashMap::new(),
         }
     }
 
-    /// No patterns at all mean the whole tree.
-    pub fn digest(&mut self, commit: &Oid, patterns: &[Pattern]) -> Result<TreeDigest, GitError> {
-        if self.patterns != patterns {
-            self.patterns = patterns.to_vec();
-            self.remembered.clear();
-        }
+    /// What `patterns` mean and `without` do not. No `patterns` at all mean the whole tree.
+    pub fn digest(
+        &mut self,
+        commit: &Oid,
+        patterns: &[Pattern],
+        without: &[Pattern],
+    ) -> Result<TreeDigest, GitError> {
+        let whole = Pattern::parse("**").map_err(|why| cat_file_failed(&why))?;
+        let choosing = match patterns {
+            [] => std::slice::from_ref(&whole),
+            patterns => patterns,
+        };
+        let selection = Selection {
+            patterns: [choosing, without].concat(),
+            choosing: choosing.len(),
+        };
         let (root, bytes) = self.read(&format!("{commit}^{{tree}}"))?;
-        let states: Vec<State> = patterns.iter().map(Pattern::start).collect();
+        let states: Vec<State> = selection.patterns.iter().map(Pattern::start).collect();
         let mut hasher = KeyHasher::new("git tree");
-        if patterns.is_empty() || is_covered(patterns, &states) {
+        if without.is_empty() && is_covered(choosing, &states) {
             return Ok(TreeDigest {
                 key: hasher.str(root.as_str()).finish(),
                 unmatched: Vec::new(),
             });
         }
-        let outcome = self.folder(root, Some(bytes), states, 0)?;
+        let mut remembered = self.remembered.remove(&selection).unwrap_or_default();
+        let outcome = self.folder(&selection, &mut remembered, root, Some(bytes), states, 0);
+        if self.remembered.len() >= SELECTIONS_REMEMBERED_MAX {
+            self.remembered.clear();
+        }
+        self.remembered.insert(selection, remembered);
+        let outcome = outcome?;
         if let Some(key) = outcome.key {
             hasher.key(key);
         }
         Ok(TreeDigest {
             key: hasher.finish(),
-            unmatched: (0..patterns.len())
+            unmatched: (0..choosing.len())
                 .filter(|&i| !outcome.matched[i])
                 .collect(),
         })
@@ -96,6 +122,8 @@ impl Trees {
     /// The outcome of a folder that is entered with `states`; `bytes` where it was read already.
     fn folder(
         &mut self,
+        selection: &Selection,
+        remembered: &mut Remembered,
         id: Oid,
         bytes: Option<Vec<u8>>,
         states: Vec<State>,
@@ -108,7 +136,7 @@ impl Trees {
             });
         }
         let place = (id, states);
-        if let Some(outcome) = self.remembered.get(&place) {
+        if let Some(outcome) = remembered.get(&place) {
             return Ok(Rc::clone(outcome));
         }
         let (id, states) = &place;
@@ -124,27 +152,43 @@ impl Trees {
         for entry in entries {
             // Names that are not UTF-8 match by their readable form, and are hashed as they are.
             let name = String::from_utf8_lossy(&entry.name);
-            let patterns = self.patterns.iter().zip(states);
+            let patterns = selection.patterns.iter().zip(states);
             let next: Vec<State> = patterns
                 .map(|(pattern, state)| pattern.enter(*state, &name))
                 .collect();
+            let (choosing, without) = selection.patterns.split_at(selection.choosing);
+            let (chosen, left_out) = next.split_at(selection.choosing);
             let is_folder = entry.mode == MODE_TREE;
             let mut is_meant = false;
             if !is_folder {
-                for (i, pattern) in self.patterns.iter().enumerate() {
-                    if pattern.accepts(next[i]) {
-                        matched[i] = true;
-                        is_meant = true;
-                    }
+                for (i, pattern) in selection.patterns.iter().enumerate() {
+                    matched[i] |= pattern.accepts(next[i]);
                 }
-            } else if is_covered(&self.patterns, &next) {
+                let mut left_out = without.iter().zip(left_out);
+                is_meant = choosing
+                    .iter()
+                    .zip(chosen)
+                    .any(|(p, state)| p.accepts(*state))
+                    && !left_out.any(|(p, state)| p.accepts(*state));
+            } else if is_covered(without, left_out) {
+                for (matched, state) in matched.iter_mut().zip(&next) {
+                    *matched |= !state.is_dead();
+                }
+            } else if is_covered(choosing, chosen) && left_out.iter().all(|s| s.is_dead()) {
                 is_meant = true;
                 // What other patterns mean below is not looked at: the benefit of the doubt.
                 for (matched, state) in matched.iter_mut().zip(&next) {
                     *matched |= !state.is_dead();
                 }
-            } else if next.iter().any(|state| !state.is_dead()) {
-                let below = self.folder(entry.id.clone(), None, next, depth + 1)?;
+            } else if chosen.iter().any(|state| !state.is_dead()) {
+                let below = self.folder(
+                    selection,
+                    remembered,
+                    entry.id.clone(),
+                    None,
+                    next.clone(),
+                    depth + 1,
+                )?;
                 for (matched, below) in matched.iter_mut().zip(&below.matched) {
                     *matched |= below;
                 }
@@ -166,10 +210,10 @@ impl Trees {
             key: (!is_empty).then(|| hasher.finish()),
             matched,
         });
-        if self.remembered.len() >= FOLDERS_REMEMBERED_MAX {
-            self.remembered.clear();
+        if remembered.len() >= FOLDERS_REMEMBERED_MAX {
+            remembered.clear();
         }
-        self.remembered.insert(place, Rc::clone(&outcome));
+        remembered.insert(place, Rc::clone(&outcome));
         Ok(outcome)
     }
 

@@ -1,0 +1,320 @@
+//! Owns making the builds that a plan needs: check-out, recipe, artifacts.
+//! Does not know which builds are needed, nor what is measured with them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use regex::bytes::Regex;
+
+use super::command::{Log, command, last_words, make_dir, now_ms};
+use super::event::Event;
+use super::execute::{RunError, Site};
+use super::versions::{Versions, World};
+use crate::config::matrix::Build;
+use crate::edge::host::{Cancel, Host};
+use crate::edge::store::{Kind, NewAttempt, Outcome};
+use crate::plan::dag::{Plan, Todo};
+use crate::plan::resolve::show_words;
+use crate::plan::steps::Subject;
+use crate::words::key::Key;
+use crate::words::sample::Ended;
+
+/// The builds of a plan that could not be made: step → reason.
+pub type BrokenBuilds = BTreeMap<u32, String>;
+
+/// What came of one build.
+enum Built {
+    Artifact(Key),
+    Failed(Outcome, String),
+}
+
+/// Makes the builds that are to be done, in the order of the versions, so that neighbouring commits
+/// build incrementally. A build that failed before is not tried again unless `again`.
+/// The caller holds the machines' slots.
+pub async fn build(
+    site: &Site<'_>,
+    plan: &Plan<'_>,
+    todo: &Todo,
+    world: &World<'_>,
+    state: &Path,
+    again: bool,
+    cancel: &Cancel,
+) -> Result<BrokenBuilds, RunError> {
+    let mut broken = BrokenBuilds::new();
+    let Some(declared) = &plan.matrix.build else {
+        return Ok(broken);
+    };
+    let mut keys: Vec<Key> = plan
+        .steps
+        .builds
+        .steps
+        .iter()
+        .map(|step| step.key)
+        .collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let failures = site.store.borrow().failures(&keys)?;
+    for build in (0..)
+        .zip(&todo.builds)
+        .filter(|(_, needed)| **needed)
+        .map(|(build, _)| build)
+    {
+        if cancel.is_cancelled() {
+            break;
+        }
+        let builder = Builder {
+            site,
+            plan,
+            declared,
+            versions: world.versions,
+            build,
+        };
+        let key = builder.key();
+        let before = failures.iter().find(|failure| failure.key == key);
+        if let Some(failure) = before.filter(|_| !again) {
+            broken.insert(
+                build,
+                format!("{} (not tried again: `--failed` does)", failure.reason),
+            );
+            continue;
+        }
+        // The same sources were built, but stand under another key: an `[[affects]]` rule is new.
+        let known = world
+            .built
+            .get(&key)
+            .copied()
+            .filter(|digest| world.artifacts.has(*digest));
+        let built = match known {
+            Some(digest) => Built::Artifact(digest),
+            None => builder.make(world, state, cancel).await?,
+        };
+        match built {
+            Built::Artifact(digest) => {
+                let keys = builder.keys();
+                // What is gone from the disk must not keep its name.
+                let gone = |key: &Key| {
+                    world
+                        .built
+                        .get(key)
+                        .copied()
+                        .filter(|digest| !world.artifacts.has(*digest))
+                };
+                let gone: Vec<Key> = keys.iter().filter_map(gone).collect();
+                let mut store = site.store.borrow_mut();
+                store.forget_artifacts(&gone)?;
+                store.put_artifact(&keys, digest, builder.version(), now_ms())?;
+            }
+            Built::Failed(Outcome::Interrupted, _) => break,
+            Built::Failed(_, reason) => {
+                broken.insert(build, reason);
+            }
+        }
+    }
+    Ok(broken)
+}
+
+struct Builder<'a> {
+    site: &'a Site<'a>,
+    plan: &'a Plan<'a>,
+    declared: &'a Build,
+    versions: &'a Versions,
+    build: u32,
+}
+
+impl Builder<'_> {
+    fn key(&self) -> Key {
+        self.plan.steps.builds.steps[self.build as usize].key
+    }
+
+    fn cell(&self) -> &[u16] {
+        let cell = self.plan.steps.builds.steps[self.build as usize].cell;
+        self.plan.cells.cell(cell as usize)
+    }
+
+    fn label(&self, axis: &str) -> &str {
+        let axis = self.plan.cells.axis(axis);
+        axis.map_or("", |axis| self.plan.cells.label(self.cell(), axis))
+    }
+
+    fn version(&self) -> &str {
+        self.label("version")
+    }
+
+    /// The key of all its inputs, and of each part of them that is all some cells can see.
+    fn keys(&self) -> Vec<Key> {
+        let mut keys = vec![self.key()];
+        for cell in 0..self.plan.cells.len() {
+            if self.plan.build_of(cell) == Some(self.build)
+                && let Subject::Unbuilt(key) = self.plan.subject_of(cell)
+            {
+                keys.push(key);
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// The folder that is kept from build to build: one for each machine and value of the axes that
+    /// the recipe mentions.
+    fn folder(&self, state: &Path) -> PathBuf {
+        let version = self.plan.cells.axis("version");
+        let axes = self.plan.steps.builds.axes.iter().copied();
+        let axes: Vec<usize> = axes.filter(|axis| Some(*axis) != version).collect();
+        let name = self.plan.scope().name_of(self.cell(), &axes);
+        state.join("build").join(&self.plan.matrix.name).join(name)
+    }
+
+    async fn make(
+        &self,
+        world: &World<'_>,
+        state: &Path,
+        cancel: &Cancel,
+    ) -> Result<Built, RunError> {
+        let Some(machine) = self.site.machines.get(self.label("machine")) else {
+            return Ok(Built::Failed(
+                Outcome::Failed,
+                "the machine is not known".to_owned(),
+            ));
+        };
+        let Some(host) = machine.host.as_deref() else {
+            // Nothing runs on a `null` machine: the inputs are all there is to an artifact.
+            return Ok(Built::Artifact(self.key()));
+        };
+        self.site.tell(Event::BuildStarted {
+            version: self.version().to_owned(),
+            key: self.key().to_string(),
+        });
+        let clock = Instant::now();
+        let started_ms = now_ms();
+        let mut log = Log::default();
+        let built = self.try_make(host, world, state, cancel, &mut log).await;
+        let built = built.unwrap_or_else(|reason| Built::Failed(Outcome::Failed, reason));
+        let duration = clock.elapsed();
+        let (outcome, reason) = match &built {
+            Built::Artifact(_) => (Outcome::Ok, ""),
+            Built::Failed(outcome, reason) => (*outcome, reason.as_str()),
+        };
+        self.record(started_ms, duration, outcome, reason, &log)?;
+        self.site.tell(Event::BuildDone {
+            version: self.version().to_owned(),
+            duration_s: duration.as_secs_f64(),
+            error: (!reason.is_empty()).then(|| reason.to_owned()),
+        });
+        Ok(built)
+    }
+
+    async fn try_make(
+        &self,
+        host: &dyn Host,
+        world: &World<'_>,
+        state: &Path,
+        cancel: &Cancel,
+        log: &mut Log,
+    ) -> Result<Built, String> {
+        let folder = self.folder(state);
+        let (src, dir) = (folder.join("src"), folder.join("build"));
+        let commit = self
+            .versions
+            .get(self.version())
+            .and_then(|version| version.commit.as_ref());
+        if self.declared.clean {
+            super::command::remove(host, &dir.to_string_lossy())
+                .await
+                .map_err(|error| error.message)?;
+        }
+        if let (Some(commit), Some(repository)) = (commit, self.versions.repository()) {
+            let checkout = repository
+                .borrow()
+                .checkout(&commit.id, &src, self.declared.clean);
+            let checkout = checkout.map_err(|error| error.to_string())?;
+            if let Some(warning) = checkout.warning() {
+                log.note(&warning);
+            }
+        }
+        let dir = dir.to_string_lossy();
+        make_dir(host, &dir).await.map_err(|error| error.message)?;
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let commands = self
+            .plan
+            .build_commands(self.build, &src.to_string_lossy(), &dir, jobs);
+        let cell = self.plan.steps.builds.steps[self.build as usize].cell;
+        let env = self
+            .plan
+            .environment(cell)
+            .map_err(|diagnostic| diagnostic.message)?;
+        for argv in commands.map_err(|diagnostic| diagnostic.message)? {
+            log.command(&argv);
+            let output = host
+                .run(
+                    command(&argv, &dir, &env, self.declared.timeout),
+                    cancel.clone(),
+                )
+                .await;
+            let output = output.map_err(|error| error.message)?;
+            log.output(&output);
+            let outcome = match output.ended {
+                Ended::Exit(0) => continue,
+                Ended::Interrupted => Outcome::Interrupted,
+                Ended::TimedOut => Outcome::Timeout,
+                _ => Outcome::Failed,
+            };
+            let reason = format!(
+                "`{}`: {}{}",
+                show_words(&argv),
+                output.ended,
+                last_words(&output)
+            );
+            return Ok(Built::Failed(outcome, reason));
+        }
+        let files: Vec<String> = self
+            .declared
+            .artifacts
+            .iter()
+            .map(|a| a.value.clone())
+            .collect();
+        let volatile = self
+            .declared
+            .volatile
+            .iter()
+            .map(|text| Regex::new(&text.value));
+        let volatile: Vec<Regex> = volatile
+            .collect::<Result<_, _>>()
+            .map_err(|error| error.to_string())?;
+        let kept = world
+            .artifacts
+            .keep(Path::new(dir.as_ref()), &files, &volatile);
+        kept.map(Built::Artifact).map_err(|error| error.to_string())
+    }
+
+    fn record(
+        &self,
+        started_ms: i64,
+        duration: Duration,
+        outcome: Outcome,
+        reason: &str,
+        log: &Log,
+    ) -> Result<(), RunError> {
+        let attempt = NewAttempt {
+            session: self.site.session,
+            kind: Kind::Build,
+            key: self.key(),
+            round: 0,
+            cell: &self
+                .plan
+                .scope()
+                .name_of(self.cell(), &self.plan.steps.builds.axes),
+            machine: self.label("machine"),
+            version: self.version(),
+            started_ms,
+            duration,
+            outcome,
+            reason,
+            environment: None,
+            log: Some(log.0.as_slice()),
+        };
+        self.site.store.borrow_mut().record(&attempt, &[])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! Owns the versions of a run: which commits they are, and what of their sources counts.
+//! Does not know how a version is built.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::matrix::{INSTALLED, Matrix};
+use crate::edge::artifact::Artifacts;
+use crate::edge::git::{Commit, GitError, Repository, VersionSource, parse_version};
+use crate::plan::steps::Digests;
+use crate::words::key::Key;
+use crate::words::pattern::Pattern;
+
+use super::prepare::Machines;
+
+/// Versions of one run.
+pub const VERSIONS_MAX: usize = 10_000;
+/// For one network operation of git.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// One state of the subject.
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub label: String,
+    /// None: what the machine has installed.
+    pub commit: Option<Commit>,
+}
+
+/// The versions that are asked for, in order.
+pub struct Versions {
+    pub list: Vec<Version>,
+    repository: Option<RefCell<Repository>>,
+    /// Digests of parts of the sources, by label.
+    sources: HashMap<(String, Option<usize>), Key>,
+    /// Odd things that do not stop anything.
+    pub warnings: Vec<String>,
+}
+
+/// How versions are asked for on the command line.
+#[derive(Debug, Default)]
+pub struct Wanted<'a> {
+    /// `[NAME=]REV`, `A..B`, `[NAME=]REV+series.mbox` or `installed`.
+    pub versions: &'a [String],
+    /// One more, which the others are compared with.
+    pub against: Option<&'a str>,
+    /// Instead of the matrix's own repository.
+    pub repo: Option<&'a str>,
+}
+
+/// A version cannot be had. Each message names the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl Versions {
+    /// Resolves what is asked for. Without `--version` there is what the machine has installed.
+    /// `folder`: of the matrix file; `state`: where mirrors are kept.
+    pub fn resolve(
+        matrix: &Matrix,
+        wanted: &Wanted,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<Versions, VersionError> {
+        let mut versions = Versions {
+            list: Vec::new(),
+            repository: None,
+            sources: HashMap::new(),
+            warnings: Vec::new(),
+        };
+        for text in wanted
+            .against
+            .into_iter()
+            .chain(wanted.versions.iter().map(String::as_str))
+        {
+            versions.add(matrix, text, wanted.repo, folder, state)?;
+        }
+        if versions.list.is_empty() {
+            versions.list.push(Version {
+                label: INSTALLED.to_owned(),
+                commit: None,
+            });
+        }
+        if versions.list.len() > VERSIONS_MAX {
+            return Err(VersionError::Asked(format!(
+                "{} versions; at most {VERSIONS_MAX} are allowed in one run",
+                versions.list.len()
+            )));
+        }
+        versions.digest(matrix)?;
+        Ok(versions)
+    }
+
+    pub fn labels(&self) -> Vec<String> {
+        self.list
+            .iter()
+            .map(|version| version.label.clone())
+            .collect()
+    }
+
+    /// The label of a version given by `--against`: it stands first.
+    pub fn against(&self, wanted: &Wanted) -> Option<String> {
+        let first = self.list.first().filter(|_| wanted.against.is_some());
+        first.map(|version| version.label.clone())
+    }
+
+    pub fn get(&self, label: &str) -> Option<&Version> {
+        self.list.iter().find(|version| version.label == label)
+    }
+
+    pub fn repository(&self) -> Option<&RefCell<Repository>> {
+        self.repository.as_ref()
+    }
+
+    fn add(
+        &mut self,
+        matrix: &Matrix,
+        text: &str,
+        repo: Option<&str>,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<(), VersionError> {
+        if text == INSTALLED {
+            return self.push(INSTALLED.to_owned(), None);
+        }
+        let spec = parse_version(text)?;
+        self.open(matrix, repo, folder, state)?;
+        let Some(repository) = &self.repository else {
+            return Ok(());
+        };
+        let repository = repository.borrow();
+        let found: Vec<(String, Commit)> = match &spec.source {
+            VersionSource::Revision(revision) => {
+                let commit = repository.resolve(revision)?;
+                vec![(spec.label.unwrap_or_else(|| revision.clone()), commit)]
+            }
+            VersionSource::Range(range) => {
+                let commits = repository.range(range)?;
+                commits
+                    .into_iter()
+                    .map(|c| (c.id.short().to_owned(), c))
+                    .collect()
+            }
+            VersionSource::Patched { revision, mbox } => {
+                let commit = repository.apply(&repository.resolve(revision)?, mbox)?;
+                vec![(spec.label.unwrap_or_else(|| text.to_owned()), commit)]
+            }
+        };
+        drop(repository);
+        found
+            .into_iter()
+            .try_for_each(|(label, commit)| self.push(label, Some(commit)))
+    }
+
+    fn push(&mut self, label: String, commit: Option<Commit>) -> Result<(), VersionError> {
+        match self.get(&label) {
+            None => {
+                self.list.push(Version { label, commit });
+                Ok(())
+            }
+            Some(known)
+                if known.commit.as_ref().map(|c| &c.id) == commit.as_ref().map(|c| &c.id) =>
+            {
+                Ok(())
+            }
+            Some(_) => Err(VersionError::Asked(format!(
+                "two versions would both be called `{label}`: give one a name, `--version NAME={label}`"
+            ))),
+        }
+    }
+
+    fn open(
+        &mut self,
+        matrix: &Matrix,
+        repo: Option<&str>,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<(), VersionError> {
+        if self.repository.is_some() {
+            return Ok(());
+        }
+        let Some(git) = &matrix.subject.git else {
+            return Err(VersionError::Asked(format!(
+                "the matrix `{}` has no `[subject.git]`: it can only measure what is installed",
+                matrix.name
+            )));
+        };
+        let declared = git.repo.value.as_str();
+        let source = match repo {
+            Some(repo) => repo.to_owned(),
+            None if declared.contains("://") => declared.to_owned(),
+            None => folder.join(declared).to_string_lossy().into_owned(),
+        };
+        let mut repository = Repository::open(&source, &state.join("mirrors"), NETWORK_TIMEOUT)?;
+        if let Err(error) = repository.update() {
+            self.warnings
+                .push(format!("going on with what was fetched before: {error}"));
+        }
+        self.repository = Some(RefCell::new(repository));
+        Ok(())
+    }
+
+    fn digest(&mut self, matrix: &Matrix) -> Result<(), VersionError> {
+        let (Some(repository), Some(git)) = (&self.repository, &matrix.subject.git) else {
+            return Ok(());
+        };
+        let mut repository = repository.borrow_mut();
+        let ruled: Vec<Pattern> = matrix
+            .affects
+            .iter()
+            .flat_map(|rule| rule.paths.clone())
+            .collect();
+        for Version { label, commit } in &self.list {
+            let Some(commit) = commit else { continue };
+            let rest = repository.tree_digest_without(&commit.id, &git.paths, &ruled)?;
+            for index in rest.unmatched {
+                let pattern = &git.paths[index];
+                let warning =
+                    format!("`{pattern}` in `[subject.git] paths` names nothing in `{label}`");
+                self.warnings.push(warning);
+            }
+            self.sources.insert((label.clone(), None), rest.key);
+            for (index, rule) in matrix.affects.iter().enumerate() {
+                let part = repository.tree_digest(&commit.id, &rule.paths)?;
+                self.sources.insert((label.clone(), Some(index)), part.key);
+            }
+        }
+        self.warnings.sort();
+        self.warnings.dedup();
+        Ok(())
+    }
+}
+
+/// All digests that a plan is made from.
+pub struct World<'a> {
+    pub machines: &'a Machines,
+    pub versions: &'a Versions,
+    /// Build inputs → what they gave.
+    pub built: HashMap<Key, Key>,
+    pub artifacts: &'a Artifacts,
+}
+
+impl Digests for World<'_> {
+    fn tools(&self, machine: &str) -> Vec<(String, Key)> {
+        self.machines
+            .get(machine)
+            .map_or(Vec::new(), |m| m.tools.clone())
+    }
+
+    fn installed(&self, machine: &str) -> Key {
+        self.machines
+            .get(machine)
+            .map_or(Key::default(), |m| m.installed)
+    }
+
+    fn source(&self, version: &str, affects: Option<usize>) -> Key {
+        let key = (version.to_owned(), affects);
+        self.versions.sources.get(&key).copied().unwrap_or_default()
+    }
+
+    fn artifact(&self, build: Key) -> Option<Key> {
+        self.built.get(&build).copied()
+    }
+}
