@@ -390,7 +390,7 @@ impl Reader {
         };
         for child in children {
             let name = child.name.value.as_str();
-            if !QUEUE.contains(&name) {
+            let Some(&name) = QUEUE.iter().find(|known| **known == name) else {
                 let help = suggest(name, QUEUE);
                 self.problem(
                     Diagnostic::error(format!("`{name}` is not a setting of a block device"))
@@ -398,22 +398,11 @@ impl Reader {
                         .help(help),
                 );
                 continue;
-            }
-            let form = form(
-                "block",
-                "block \"nvme*\" { scheduler \"none\" }",
-                1..=1,
-                &[],
-            );
+            };
+            let form = form(name, BLOCK.usage, 1..=1, &[]);
             let before = self.problems.len();
             self.props(child, &form);
-            self.args(
-                child,
-                &Form {
-                    name: "block",
-                    ..form
-                },
-            );
+            self.args(child, &form);
             if self.problems.len() > before {
                 continue;
             }

@@ -93,7 +93,12 @@ impl Chain {
                     .or_insert(chosen.len());
                 match chosen.get_mut(*place) {
                     None => chosen.push((rank, item)),
-                    Some((other, first)) if *other == rank && first.setting != item.setting => {
+                    // Within one block the reading has refused it already.
+                    Some((other, first))
+                        if *other == rank
+                            && first.setting != item.setting
+                            && first.when != item.when =>
+                    {
                         problems.push(
                             Diagnostic::error("two `when` blocks that both hold set this knob")
                                 .at(item.span, "to this")

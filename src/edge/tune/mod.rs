@@ -19,6 +19,7 @@ use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
 
 pub use find::FILES_MAX;
+pub(in crate::edge) use find::value_in;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
