@@ -183,8 +183,8 @@ impl Splitter<'_> {
             let len = rest.find(['\n', '\r']).unwrap_or(rest.len());
             return Ok(at + len);
         }
-        if rest.starts_with("/-") {
-            let after = rest[2..].trim_start();
+        if let Some(after) = rest.strip_prefix("/-") {
+            let after = after.trim_start();
             return match after.starts_with("/-") || after.starts_with('{') {
                 false => Ok(at + 2),
                 true => Err(Box::new(

@@ -1,6 +1,9 @@
 //! Owns the tests of environments: a recorded machine, this machine, and two that differ.
 //! Does not know profiles.
 
+use std::path::Path;
+
+use super::mount::Mount;
 use super::*;
 use crate::edge::tune::fake::FakeRoot;
 
