@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use matrix::config::profile::{Chain, Facts, Resolved, load};
+use matrix::config::profile::{Chain, Facts, Resolved, load, parse};
 use matrix::words::diag::{Diagnostic, Sources, Span};
 
 /// A profile of a folder with those that it extends, resolved on a machine with one NVMe disk.
@@ -145,5 +145,23 @@ fn shipped_profiles_are_valid_and_run_anywhere() {
             "{name}"
         );
         assert!(resolved.cpus.is_none_or(|cpus| cpus.optional), "{name}");
+    }
+}
+
+#[test]
+fn the_reference_shows_only_what_is_valid() {
+    let page = include_str!("../docs/profiles.md");
+    let blocks = page.split("```kdl\n").skip(1);
+    let blocks: Vec<&str> = blocks.filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 1);
+    for block in blocks {
+        let mut sources = Sources::default();
+        let source = sources.add("profiles.md", block);
+        let (_, problems) = parse("reference", source, block);
+        let drawn: Vec<String> = problems
+            .iter()
+            .map(|problem| draw(problem, &sources))
+            .collect();
+        assert_eq!(drawn.join("\n"), "");
     }
 }

@@ -267,10 +267,10 @@ impl Values {
     }
 
     /// Each parameter is a value of its own, so that a difference names it. The image's name follows
-    /// the kernel.
+    /// the kernel; what follows `--` is for init.
     fn parameters(&mut self, cmdline: &str) {
         let mut parameters: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for word in cmdline.split_whitespace() {
+        for word in cmdline.split_whitespace().take_while(|word| *word != "--") {
             let (name, value) = word.split_once('=').unwrap_or((word, "set"));
             parameters.entry(name).or_default().push(value);
         }

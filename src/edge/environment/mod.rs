@@ -21,6 +21,8 @@ pub use capture::capture;
 /// An environment as JSON at the most.
 pub const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
 const VERSION: u32 = 1;
+/// PCI vendor of virtio devices (Virtual I/O Device specification 1.2, section 4.1.2).
+const VIRTIO_VENDOR: &str = "0x1af4";
 
 /// What the caller wants to have in an environment beside the machine itself.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +79,7 @@ impl Environment {
 
     /// What a profile's `when` and a matrix may ask about a machine: `cpus`, `sockets`, `memory_gib`,
     /// `architecture`, `vendor`, `kernel`, `virtual`, `container`, `numa_nodes`, and of the tested
-    /// path `disk` (`nvme`, `ssd`, `hdd`) and `fs`.
+    /// path `disk` (`nvme`, `ssd`, `hdd`, `virtio`) and `fs`.
     pub fn facts(&self) -> Facts {
         let mut facts = Facts::new();
         let mut put = |fact: &str, value: Option<String>| {
@@ -102,13 +104,15 @@ impl Environment {
         let nodes = nodes.filter(|name| name.ends_with(".cpus")).count();
         put("numa_nodes", (nodes > 0).then(|| nodes.to_string()));
         let is_nvme = self.get("disk.firmware").is_some();
-        let disk = self
-            .get("disk.rotational")
-            .map(|rotational| match rotational {
-                "1" => "hdd",
-                _ if is_nvme => "nvme",
-                _ => "ssd",
-            });
+        let is_virtio = self.get("disk.vendor") == Some(VIRTIO_VENDOR);
+        let disk = match self.get("disk.rotational") {
+            // What it says of itself is made up by its hypervisor.
+            Some(_) if is_virtio => Some("virtio"),
+            Some("1") => Some("hdd"),
+            Some(_) if is_nvme => Some("nvme"),
+            Some(_) => Some("ssd"),
+            None => None,
+        };
         put("disk", disk.map(str::to_owned));
         facts
     }

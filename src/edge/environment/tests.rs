@@ -29,7 +29,7 @@ fn machine() -> (tempfile::TempDir, FakeRoot) {
         ("/proc/sys/kernel/version", "#1 SMP\n"),
         (
             "/proc/cmdline",
-            "BOOT_IMAGE=/boot/x quiet isolcpus=2 console=a console=b\n",
+            "BOOT_IMAGE=/boot/x quiet isolcpus=2 console=a console=b -- x\n",
         ),
         ("/proc/cpuinfo", CPUINFO),
         (
@@ -151,7 +151,7 @@ fn what_differs_is_named_exactly() {
     host.put("/proc/sys/kernel/osrelease", "6.13.0\n").unwrap();
     host.put(
         "/proc/cmdline",
-        "BOOT_IMAGE=/boot/y quiet isolcpus=2 console=a console=b\n",
+        "BOOT_IMAGE=/boot/y quiet isolcpus=2 console=a console=b -- x\n",
     )
     .unwrap();
     host.put(

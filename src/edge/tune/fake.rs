@@ -42,6 +42,8 @@ pub struct FakeRoot {
     pub commands: RefCell<Vec<String>>,
     /// Operations until the machine dies: all later ones do nothing and fail.
     pub ops_left: Cell<Option<u32>>,
+    /// Operations until one fails for want of space; those after it work again.
+    pub fails_once: Cell<Option<u32>>,
     services: Cell<u64>,
 }
 
@@ -54,6 +56,7 @@ impl FakeRoot {
             batches: Cell::new(0),
             commands: RefCell::new(Vec::new()),
             ops_left: Cell::new(None),
+            fails_once: Cell::new(None),
             services: Cell::new(0),
         }
     }
@@ -93,6 +96,12 @@ impl FakeRoot {
         match self.ops_left.get() {
             Some(0) => return Err(error("the machine is dead", HostErrorKind::Other)),
             left => self.ops_left.set(left.map(|left| left - 1)),
+        }
+        let fails = self.fails_once.get();
+        self.fails_once
+            .set(fails.and_then(|left| left.checked_sub(1)));
+        if fails == Some(0) {
+            return Err(error("No space left on device", HostErrorKind::NoSpace));
         }
         let failed = |path: &Path, error: io::Error| HostError {
             message: format!("{}: {error}", path.display()),

@@ -345,6 +345,30 @@ fn an_optional_knob_is_skipped_and_left_as_it_was() {
 }
 
 #[test]
+fn nothing_is_left_where_the_journal_cannot_be_confirmed() {
+    let (folder, host) = machine();
+    let before = contents(folder.path());
+    let profile = resolve("thp never; dma-latency-us 3");
+    host.ops_left.set(Some(u32::MAX));
+    let applied = run(apply(&host, &profile, journal())).unwrap();
+    let operations = u32::MAX - host.ops_left.get().unwrap();
+    host.ops_left.set(None);
+    run(release(&host, &applied, journal())).unwrap();
+    host.put("/dev/cpu_dma_latency", "\u{0}\u{5}\u{0}\u{0}")
+        .unwrap();
+    assert_eq!(contents(folder.path()), before);
+
+    // The last operation writes the journal: the disk is full for just this one.
+    host.fails_once.set(Some(operations - 1));
+    let error = run(apply(&host, &profile, journal())).unwrap_err();
+    assert!(matches!(error, TuneError::Journal { .. }), "{error}");
+    assert_eq!(host.commands.borrow().last().unwrap(), "stop 2");
+    host.put("/dev/cpu_dma_latency", "\u{0}\u{5}\u{0}\u{0}")
+        .unwrap();
+    assert_eq!(contents(folder.path()), before);
+}
+
+#[test]
 fn what_somebody_else_changed_is_reported_and_left() {
     let (_folder, host) = machine();
     let applied = run(apply(
