@@ -161,25 +161,33 @@ impl Reader {
             }
             if node.name.value == WHEN.name {
                 self.when(node, when);
-            } else if self.fits(node) {
+                continue;
+            }
+            let form = self.form_of(node);
+            if form.is_some_and(|form| self.fits(node, form)) {
                 self.node(node, when);
             }
         }
     }
 
-    /// Whether a node is known and has the form it must have; says what is wrong with it.
-    fn fits(&mut self, node: &Node) -> bool {
+    /// The form of a node; says so where there is none.
+    fn form_of(&mut self, node: &Node) -> Option<&'static Form> {
         let name = node.name.value.as_str();
-        let Some(form) = FORMS.iter().find(|form| form.name == name) else {
-            let names = FORMS.iter().map(|form| form.name).chain([WHEN.name]);
-            let help = suggest(name, names);
+        let form = FORMS.iter().find(|form| form.name == name);
+        if form.is_none() {
+            let help = suggest(name, FORMS.iter().map(|form| form.name).chain([WHEN.name]));
             self.problem(
                 Diagnostic::error(format!("`{name}` is not a node of a profile"))
                     .at(node.name.span, "unknown")
                     .help(help),
             );
-            return false;
-        };
+        }
+        form
+    }
+
+    /// Whether a node has the form it must have; says what is wrong with it.
+    fn fits(&mut self, node: &Node, form: &Form) -> bool {
+        let name = form.name;
         let before = self.problems.len();
         self.props(node, form);
         self.args(node, form);
@@ -297,7 +305,7 @@ impl Reader {
     fn extends(&mut self, node: &Node, when: &[At<Condition>]) {
         let first = self.profile.extends.as_ref().map(|at| at.span);
         if self.is_head(node, when, first) {
-            let name = self.text(&node.args[0]);
+            let name = self.component(&node.args[0]);
             self.profile.extends = name.map(|name| At::new(name, node.args[0].span));
         }
     }
@@ -384,10 +392,7 @@ impl Reader {
                 continue;
             };
             let form = form(name, BLOCK.usage, 1..=1, &[]);
-            let before = self.problems.len();
-            self.props(child, &form);
-            self.args(child, &form);
-            if self.problems.len() > before {
+            if !self.fits(child, &form) {
                 continue;
             }
             let optional = self.flag(child, "optional").unwrap_or(optional);

@@ -624,8 +624,17 @@ fn kill_and_revert<T: PartialEq + fmt::Debug>(root: &Path, journal: &Path, state
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
+        let host = FakeRoot::new(root);
+        let started = std::time::Instant::now();
+        while host.get(&journal.display().to_string()).is_err() {
+            assert!(
+                started.elapsed().as_secs() < 60,
+                "the victim does not start"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         // Multiples of an irrational number spread evenly (Weyl 1916).
-        let wait_ms = 8.0 + 40.0 * (kill as f64 * 0.618_034).fract();
+        let wait_ms = 20.0 * (kill as f64 * 0.618_034).fract();
         std::thread::sleep(std::time::Duration::from_secs_f64(wait_ms / 1e3));
         victim.kill().unwrap();
         victim.wait().unwrap();
