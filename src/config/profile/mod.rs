@@ -2,9 +2,11 @@
 //! Does not know how a knob is set (edge/tune does), nor any file.
 
 mod cpus;
+mod knob;
 mod read;
 mod resolve;
 mod split;
+mod value;
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,7 @@ use crate::words::key::{Key, KeyHasher};
 
 pub use cpus::CpuList;
 pub use read::{KNOBS_MAX, parse};
-pub use resolve::{Chain, EXTENDS_MAX, load};
+pub use resolve::{Chain, EXTENDS_MAX, Evaluate, ReadProfile, load};
 pub use split::{DEPTH_MAX, PROFILE_BYTES_MAX};
 
 /// The file that switches simultaneous multithreading.

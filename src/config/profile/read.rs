@@ -5,20 +5,15 @@ use std::ops::RangeInclusive;
 
 use kdl::KdlValue;
 
+use super::knob::plain;
 use super::split::{Node, PROBLEMS_MAX, split};
-use super::{Beside, Choice, Condition, CpuList, Item, Knob, Profile, Setting, Wanted};
+use super::{Condition, Item, Profile, Setting, Wanted};
 use crate::words::diag::{At, Diagnostic, SourceId, Span, suggest};
-use crate::words::units::parse_size;
 
 /// Declared lines of one profile at the most.
 pub const KNOBS_MAX: usize = 512;
-/// A text (value, pattern, name) at the most.
-const TEXT_BYTES_MAX: usize = 512;
 /// A second, in microseconds: a longer allowed wake-up latency restrains no C-state.
 const DMA_LATENCY_US_MAX: i128 = 1_000_000;
-/// Pages of one size at the most.
-const HUGE_PAGES_MAX: i128 = 1 << 24;
-const NUMA_NODE_MAX: i128 = 1023;
 
 /// What a node may look like.
 struct Form {
@@ -102,17 +97,6 @@ const FORMS: [Form; 17] = [
     form("stop-service", "stop-service \"irqbalance\"", 1..=1, &[]),
 ];
 
-const GOVERNORS: [&str; 6] = [
-    "performance",
-    "powersave",
-    "schedutil",
-    "ondemand",
-    "conservative",
-    "userspace",
-];
-const THP: [&str; 3] = ["always", "madvise", "never"];
-const THP_DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
-
 /// Files below /sys/block/DEVICE/queue, by the kernel's names.
 const QUEUE: [&str; 15] = [
     "scheduler",
@@ -157,14 +141,14 @@ pub fn parse(name: &str, source: SourceId, text: &str) -> (Profile, Vec<Diagnost
     (reader.profile, problems)
 }
 
-struct Reader {
+pub(super) struct Reader {
     problems: Vec<Diagnostic>,
     profile: Profile,
     about: Option<Span>,
 }
 
 impl Reader {
-    fn problem(&mut self, problem: Diagnostic) {
+    pub(super) fn problem(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
 
@@ -177,25 +161,33 @@ impl Reader {
             }
             if node.name.value == WHEN.name {
                 self.when(node, when);
-            } else if self.fits(node) {
+                continue;
+            }
+            let form = self.form_of(node);
+            if form.is_some_and(|form| self.fits(node, form)) {
                 self.node(node, when);
             }
         }
     }
 
-    /// Whether a node is known and has the form it must have; says what is wrong with it.
-    fn fits(&mut self, node: &Node) -> bool {
+    /// The form of a node; says so where there is none.
+    fn form_of(&mut self, node: &Node) -> Option<&'static Form> {
         let name = node.name.value.as_str();
-        let Some(form) = FORMS.iter().find(|form| form.name == name) else {
-            let names = FORMS.iter().map(|form| form.name).chain([WHEN.name]);
-            let help = suggest(name, names);
+        let form = FORMS.iter().find(|form| form.name == name);
+        if form.is_none() {
+            let help = suggest(name, FORMS.iter().map(|form| form.name).chain([WHEN.name]));
             self.problem(
                 Diagnostic::error(format!("`{name}` is not a node of a profile"))
                     .at(node.name.span, "unknown")
                     .help(help),
             );
-            return false;
-        };
+        }
+        form
+    }
+
+    /// Whether a node has the form it must have; says what is wrong with it.
+    fn fits(&mut self, node: &Node, form: &Form) -> bool {
+        let name = form.name;
         let before = self.problems.len();
         self.props(node, form);
         self.args(node, form);
@@ -313,7 +305,7 @@ impl Reader {
     fn extends(&mut self, node: &Node, when: &[At<Condition>]) {
         let first = self.profile.extends.as_ref().map(|at| at.span);
         if self.is_head(node, when, first) {
-            let name = self.text(&node.args[0]);
+            let name = self.component(&node.args[0]);
             self.profile.extends = name.map(|name| At::new(name, node.args[0].span));
         }
     }
@@ -390,7 +382,7 @@ impl Reader {
         };
         for child in children {
             let name = child.name.value.as_str();
-            if !QUEUE.contains(&name) {
+            let Some(&name) = QUEUE.iter().find(|known| **known == name) else {
                 let help = suggest(name, QUEUE);
                 self.problem(
                     Diagnostic::error(format!("`{name}` is not a setting of a block device"))
@@ -398,23 +390,9 @@ impl Reader {
                         .help(help),
                 );
                 continue;
-            }
-            let form = form(
-                "block",
-                "block \"nvme*\" { scheduler \"none\" }",
-                1..=1,
-                &[],
-            );
-            let before = self.problems.len();
-            self.props(child, &form);
-            self.args(
-                child,
-                &Form {
-                    name: "block",
-                    ..form
-                },
-            );
-            if self.problems.len() > before {
+            };
+            let form = form(name, BLOCK.usage, 1..=1, &[]);
+            if !self.fits(child, &form) {
                 continue;
             }
             let optional = self.flag(child, "optional").unwrap_or(optional);
@@ -426,260 +404,6 @@ impl Reader {
             let knob = plain(shown, pattern, value, optional);
             self.item(child.name.span, when, Setting::Knob(knob));
         }
-    }
-
-    fn knob(&mut self, node: &Node, optional: bool) -> Option<Knob> {
-        const CPU: &str = "/sys/devices/system/cpu";
-        const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
-        let name = node.name.value.as_str();
-        let first = &node.args[0];
-        let one = |pattern: String, value: String| plain(name.to_owned(), pattern, value, optional);
-        Some(match name {
-            "governor" => one(
-                format!("{CPU}/cpufreq/policy*/scaling_governor"),
-                self.one_of(first, &GOVERNORS)?,
-            ),
-            "turbo" => {
-                let on = self.bool(first)?;
-                let choice = |file: &str, on: bool| Choice {
-                    pattern: format!("{CPU}/{file}"),
-                    value: u8::from(on).to_string(),
-                    beside: None,
-                };
-                // intel_pstate has its own file, which says the opposite.
-                let choices = vec![
-                    choice("intel_pstate/no_turbo", !on),
-                    choice("cpufreq/boost", on),
-                ];
-                Knob {
-                    choices,
-                    ..one(String::new(), String::new())
-                }
-            }
-            "smt" => one(
-                super::SMT_CONTROL.to_owned(),
-                if self.bool(first)? { "on" } else { "off" }.to_owned(),
-            ),
-            "idle-state" => {
-                let state = self.component(first)?;
-                let enabled = self.bool(&node.args[1])?;
-                let mut knob = one(
-                    format!("{CPU}/cpu*/cpuidle/state*/disable"),
-                    u8::from(!enabled).to_string(),
-                );
-                knob.name = format!("idle-state {state}");
-                knob.choices[0].beside = Some(Beside::Reads {
-                    file: "name".to_owned(),
-                    pattern: state,
-                });
-                knob
-            }
-            "thp" => one(format!("{HUGE}/enabled"), self.one_of(first, &THP)?),
-            "thp-defrag" => one(format!("{HUGE}/defrag"), self.one_of(first, &THP_DEFRAG)?),
-            "huge-pages" => {
-                let (pattern, shown) = self.huge_pages(node)?;
-                let pages = self.number(first, 0..=HUGE_PAGES_MAX)?;
-                plain(shown, pattern, pages.to_string(), optional)
-            }
-            "sysctl" => {
-                let pattern = self.sysctl(first)?;
-                let values = node.args[1..].iter();
-                let values: Option<Vec<String>> = values.map(|arg| self.value(arg)).collect();
-                let shown = format!("sysctl {}", first.value.as_string().unwrap_or(""));
-                plain(shown, pattern, values?.join(" "), optional)
-            }
-            "sysfs" => {
-                let pattern = self.sysfs(first)?;
-                let value = self.value(&node.args[1])?;
-                let shown = format!("sysfs {pattern}");
-                let persistent = self.flag(node, "persistent").unwrap_or(false);
-                Knob {
-                    persistent,
-                    ..plain(shown, pattern, value, optional)
-                }
-            }
-            _ => {
-                let device = self.component(first)?;
-                let cpus = self.cpus(&node.args[1])?;
-                let mut knob = one("/proc/irq/*/smp_affinity_list".to_owned(), cpus.to_string());
-                knob.name = format!("irq-affinity {device}");
-                knob.choices[0].beside = Some(Beside::Entry { pattern: device });
-                knob
-            }
-        })
-    }
-
-    /// The pattern and the shown name of a pool of huge pages.
-    fn huge_pages(&mut self, node: &Node) -> Option<(String, String)> {
-        let mut size_kib = 2048;
-        let mut pool = "/sys/kernel/mm/hugepages".to_owned();
-        let mut shown = "huge-pages".to_owned();
-        for (name, value) in &node.props {
-            match name.value.as_str() {
-                "size" => {
-                    let text = self.text(value)?;
-                    let Some(bytes) = parse_size(&text).filter(|b| b.is_power_of_two()) else {
-                        self.wrong(value, "a size such as \"2M\" or \"1G\"");
-                        return None;
-                    };
-                    size_kib = bytes / 1024;
-                    shown += &format!(" size={text}");
-                }
-                "node" => {
-                    let node = self.number(value, 0..=NUMA_NODE_MAX)?;
-                    pool = format!("/sys/devices/system/node/node{node}/hugepages");
-                    shown += &format!(" node={node}");
-                }
-                _ => {}
-            }
-        }
-        let pattern = format!("{pool}/hugepages-{size_kib}kB/nr_hugepages");
-        Some((pattern, shown))
-    }
-
-    /// The file of a sysctl. As in sysctl(8), the separator that comes first separates; the other
-    /// one stands for the one it is not (`net.ipv4.conf.eth0/1.forwarding`).
-    fn sysctl(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        let name = self.text(arg)?;
-        let dots = name
-            .find(['.', '/'])
-            .is_none_or(|at| name[at..].starts_with('.'));
-        let swap = |c| match c {
-            '.' => '/',
-            '/' => '.',
-            c => c,
-        };
-        let path: String = match dots {
-            true => name.chars().map(swap).collect(),
-            false => name.clone(),
-        };
-        let plain = |part: &str| !part.is_empty() && !part.contains(char::is_whitespace);
-        if !path.contains('/') || !path.split('/').all(plain) || path.split('/').any(is_dots) {
-            self.wrong(arg, "a sysctl such as \"vm.swappiness\"");
-            return None;
-        }
-        if path == "vm/drop_caches" {
-            self.problem(
-                Diagnostic::error("`vm.drop_caches` is an action, not a setting")
-                    .at(arg.span, "cannot be put back")
-                    .help("write `drop-caches #true`: it is then done before each run"),
-            );
-            return None;
-        }
-        Some(format!("/proc/sys/{path}"))
-    }
-
-    fn sysfs(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        let path = self.text(arg)?;
-        let inside = path.starts_with("/sys/") || path.starts_with("/proc/");
-        if !inside || path.ends_with('/') || path.contains("//") || path.split('/').any(is_dots) {
-            self.wrong(arg, "an absolute path below /sys or /proc, without `..`");
-            return None;
-        }
-        Some(path)
-    }
-
-    /// A name or pattern that is one part of a path.
-    fn component(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        let text = self.text(arg)?;
-        if text.contains('/') || is_dots(&text) {
-            self.wrong(arg, "a name or a pattern such as \"nvme*\", without `/`");
-            return None;
-        }
-        Some(text)
-    }
-
-    fn service(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        let name = self.text(arg)?;
-        let allowed = |c: char| c.is_ascii_alphanumeric() || "@._:-\\".contains(c);
-        // A leading dash would be an option of systemctl.
-        if name.starts_with('-') || !name.chars().all(allowed) {
-            self.wrong(arg, "a systemd unit such as \"irqbalance\"");
-            return None;
-        }
-        Some(name)
-    }
-
-    fn cpus(&mut self, arg: &At<KdlValue>) -> Option<CpuList> {
-        let text = self.value(arg)?;
-        match CpuList::parse(&text) {
-            Ok(cpus) => Some(cpus),
-            Err(reason) => {
-                self.problem(
-                    Diagnostic::error("this is not a list of CPUs")
-                        .at(arg.span, reason)
-                        .help("a list is written \"0-3,8\""),
-                );
-                None
-            }
-        }
-    }
-
-    fn one_of(&mut self, arg: &At<KdlValue>, allowed: &'static [&'static str]) -> Option<String> {
-        let text = self.text(arg)?;
-        if !allowed.contains(&text.as_str()) {
-            let help = suggest(&text, allowed.iter().copied());
-            self.problem(
-                Diagnostic::error(format!("`{text}` is not a value for this knob"))
-                    .at(arg.span, "unknown")
-                    .help(help),
-            );
-            return None;
-        }
-        Some(text)
-    }
-
-    /// What is written into a file: a text, an integer, or #true and #false as 1 and 0.
-    fn value(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        match &arg.value {
-            KdlValue::String(_) => self.text(arg),
-            KdlValue::Integer(number) => Some(number.to_string()),
-            KdlValue::Bool(on) => Some(u8::from(*on).to_string()),
-            KdlValue::Float(_) | KdlValue::Null => {
-                self.wrong(arg, "a text or an integer");
-                None
-            }
-        }
-    }
-
-    fn text(&mut self, arg: &At<KdlValue>) -> Option<String> {
-        let KdlValue::String(text) = &arg.value else {
-            self.wrong(arg, "a text in quotes");
-            return None;
-        };
-        if text.trim().is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(['\n', '\0']) {
-            self.wrong(arg, &format!("one line of 1 to {TEXT_BYTES_MAX} bytes"));
-            return None;
-        }
-        Some(text.clone())
-    }
-
-    fn bool(&mut self, arg: &At<KdlValue>) -> Option<bool> {
-        let value = arg.value.as_bool();
-        if value.is_none() {
-            self.wrong(arg, "#true or #false");
-        }
-        value
-    }
-
-    fn number(&mut self, arg: &At<KdlValue>, range: RangeInclusive<i128>) -> Option<i128> {
-        let number = arg.value.as_integer().filter(|n| range.contains(n));
-        if number.is_none() {
-            let wanted = format!("an integer from {} to {}", range.start(), range.end());
-            self.wrong(arg, &wanted);
-        }
-        number
-    }
-
-    fn flag(&mut self, node: &Node, name: &str) -> Option<bool> {
-        let (_, value) = node.props.iter().find(|(prop, _)| prop.value == name)?;
-        self.bool(value)
-    }
-
-    fn wrong(&mut self, arg: &At<KdlValue>, wanted: &str) {
-        self.problem(
-            Diagnostic::error(format!("expected {wanted}")).at(arg.span, kind(&arg.value)),
-        );
     }
 
     /// The same knob twice under the same conditions: one of the two would be lost silently.
@@ -702,33 +426,5 @@ impl Reader {
             }
         }
         self.problems.extend(repeats);
-    }
-}
-
-fn plain(name: String, pattern: String, value: String, optional: bool) -> Knob {
-    Knob {
-        name,
-        choices: vec![Choice {
-            pattern,
-            value,
-            beside: None,
-        }],
-        optional,
-        persistent: false,
-    }
-}
-
-fn is_dots(component: &str) -> bool {
-    component == "." || component == ".."
-}
-
-/// What a value is, for the words under it.
-fn kind(value: &KdlValue) -> &'static str {
-    match value {
-        KdlValue::String(_) => "this text",
-        KdlValue::Integer(_) => "this integer",
-        KdlValue::Float(_) => "this number",
-        KdlValue::Bool(_) => "this keyword",
-        KdlValue::Null => "nothing",
     }
 }

@@ -16,16 +16,18 @@ pub struct Chain {
     pub profiles: Vec<Profile>,
 }
 
-/// Reads a profile and those it extends. `read` gives the shown file name and the text of a profile,
-/// or the reason why there is none.
-pub fn load(
-    name: &str,
-    sources: &mut Sources,
-    read: &mut dyn FnMut(&str) -> Result<(String, String), String>,
-) -> (Chain, Vec<Diagnostic>) {
+/// Gives the shown file name and the text of a profile, or the reason why there is none.
+pub type ReadProfile<'a> = dyn FnMut(&str) -> Result<(String, String), String> + 'a;
+
+/// Tells whether an expression holds, or why it cannot be told.
+pub type Evaluate<'a> = dyn Fn(&str) -> Result<bool, String> + 'a;
+
+/// Reads a profile and those it extends.
+pub fn load(name: &str, sources: &mut Sources, read: &mut ReadProfile) -> (Chain, Vec<Diagnostic>) {
     let mut profiles: Vec<Profile> = Vec::new();
     let mut problems = Vec::new();
-    let mut next: Option<(String, Option<At<String>>)> = Some((name.to_owned(), None));
+    // The name, and where it is extended.
+    let mut next = Some((name.to_owned(), None::<At<String>>));
     while let Some((name, from)) = next.take() {
         let refuse = |message: String| {
             let problem = Diagnostic::error(message);
@@ -72,13 +74,8 @@ pub fn load(
 type Rank = (usize, usize);
 
 impl Chain {
-    /// What the profile asks of a machine with these facts. `evaluate` tells whether an expression
-    /// holds, or why it cannot be told.
-    pub fn resolve(
-        &self,
-        facts: &Facts,
-        evaluate: &dyn Fn(&str) -> Result<bool, String>,
-    ) -> (Resolved, Vec<Diagnostic>) {
+    /// What the profile asks of a machine with these facts.
+    pub fn resolve(&self, facts: &Facts, evaluate: &Evaluate) -> (Resolved, Vec<Diagnostic>) {
         let mut problems = Vec::new();
         let mut chosen: Vec<(Rank, &Item)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
@@ -93,7 +90,12 @@ impl Chain {
                     .or_insert(chosen.len());
                 match chosen.get_mut(*place) {
                     None => chosen.push((rank, item)),
-                    Some((other, first)) if *other == rank && first.setting != item.setting => {
+                    // Within one block the reading has refused it already.
+                    Some((other, first))
+                        if *other == rank
+                            && first.setting != item.setting
+                            && first.when != item.when =>
+                    {
                         problems.push(
                             Diagnostic::error("two `when` blocks that both hold set this knob")
                                 .at(item.span, "to this")
@@ -135,12 +137,7 @@ fn is_smt(knob: &Knob) -> bool {
         .any(|choice| choice.pattern == SMT_CONTROL)
 }
 
-fn holds(
-    item: &Item,
-    facts: &Facts,
-    evaluate: &dyn Fn(&str) -> Result<bool, String>,
-    problems: &mut Vec<Diagnostic>,
-) -> bool {
+fn holds(item: &Item, facts: &Facts, evaluate: &Evaluate, problems: &mut Vec<Diagnostic>) -> bool {
     item.when.iter().all(|condition| match &condition.value {
         Condition::Fact { name, value } => facts.get(name) == Some(value),
         Condition::Expression(text) => evaluate(text).unwrap_or_else(|reason| {

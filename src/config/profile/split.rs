@@ -183,8 +183,8 @@ impl Splitter<'_> {
             let len = rest.find(['\n', '\r']).unwrap_or(rest.len());
             return Ok(at + len);
         }
-        if rest.starts_with("/-") {
-            let after = rest[2..].trim_start();
+        if let Some(after) = rest.strip_prefix("/-") {
+            let after = after.trim_start();
             return match after.starts_with("/-") || after.starts_with('{') {
                 false => Ok(at + 2),
                 true => Err(Box::new(
@@ -311,6 +311,7 @@ impl Splitter<'_> {
         }
         match KdlDocument::parse_v2(text) {
             Ok(document) => {
+                self.refuse_types(&document, span);
                 let nodes = document.nodes().iter();
                 let nodes: Vec<Node> = nodes.map(|node| convert(node, span)).collect();
                 let any = !nodes.is_empty();
@@ -325,6 +326,24 @@ impl Splitter<'_> {
                 self.problems.push(of_kdl(problem, text, span));
                 false
             }
+        }
+    }
+
+    fn refuse_types(&mut self, document: &KdlDocument, statement: Span) {
+        let types = document.nodes().iter().flat_map(|node| {
+            let entries = node.entries().iter().filter_map(|entry| entry.ty());
+            node.ty().into_iter().chain(entries)
+        });
+        for ty in types {
+            let span = ty.span();
+            self.problems.push(
+                Diagnostic::error("a profile has no type annotations")
+                    .at(
+                        statement.slice(span.offset()..span.offset() + span.len()),
+                        "not here",
+                    )
+                    .help(format!("remove `({})`", ty.value())),
+            );
         }
     }
 
@@ -381,7 +400,7 @@ fn of_kdl(problem: Option<&kdl::KdlDiagnostic>, text: &str, statement: Span) -> 
     let span = statement.slice(range.clone());
     let word = text.get(range).unwrap_or("").trim();
     if KEYWORDS.contains(&word) {
-        return Diagnostic::error(format!("`{word}` is not a string and not a keyword"))
+        return Diagnostic::error(format!("`{word}` is not a keyword of KDL 2"))
             .at(span, "without `#`")
             .help(format!(
                 "KDL 2 writes `#{word}`, or `\"{word}\"` for the text"

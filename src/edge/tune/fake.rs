@@ -16,6 +16,9 @@ use crate::edge::host::{
 use crate::words::key::Key;
 use crate::words::sample::Ended;
 
+/// In the root folder, while a file is replaced.
+pub const TEMPORARY: &str = ".replacing";
+
 /// How a file differs from one that just holds what is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quirk {
@@ -39,6 +42,8 @@ pub struct FakeRoot {
     pub commands: RefCell<Vec<String>>,
     /// Operations until the machine dies: all later ones do nothing and fail.
     pub ops_left: Cell<Option<u32>>,
+    /// Operations until one fails for want of space; those after it work again.
+    pub fails_once: Cell<Option<u32>>,
     services: Cell<u64>,
 }
 
@@ -51,6 +56,7 @@ impl FakeRoot {
             batches: Cell::new(0),
             commands: RefCell::new(Vec::new()),
             ops_left: Cell::new(None),
+            fails_once: Cell::new(None),
             services: Cell::new(0),
         }
     }
@@ -91,6 +97,12 @@ impl FakeRoot {
             Some(0) => return Err(error("the machine is dead", HostErrorKind::Other)),
             left => self.ops_left.set(left.map(|left| left - 1)),
         }
+        let fails = self.fails_once.get();
+        self.fails_once
+            .set(fails.and_then(|left| left.checked_sub(1)));
+        if fails == Some(0) {
+            return Err(error("No space left on device", HostErrorKind::NoSpace));
+        }
         let failed = |path: &Path, error: io::Error| HostError {
             message: format!("{}: {error}", path.display()),
             kind: match error.kind() {
@@ -111,14 +123,10 @@ impl FakeRoot {
                 message: format!("{}: {}", path.display(), error.message),
                 ..error
             }),
-            FileOp::Replace { path, bytes } => {
-                let real = self.real(&path);
-                let beside = real.with_extension("new");
-                fs::write(&beside, bytes)
-                    .and_then(|()| fs::rename(&beside, &real))
-                    .map(|()| FileReply::Done)
-                    .map_err(|e| failed(&path, e))
-            }
+            FileOp::Replace { path, bytes } => self
+                .replace(&self.real(&path), &bytes)
+                .map(|()| FileReply::Done)
+                .map_err(|e| failed(&path, e)),
             FileOp::List { path } => names(&self.real(&path)).map_err(|e| failed(&path, e)),
             FileOp::MakeDir { path } => fs::create_dir_all(self.real(&path))
                 .map(|()| FileReply::Done)
@@ -147,33 +155,49 @@ impl FakeRoot {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         let quirk = self.quirks.get(&path.display().to_string());
         let invalid = || error("Invalid argument (os error 22)", HostErrorKind::Other);
+        let mut cleared = None;
         let after = match quirk {
+            // What its knobs do, the kernel itself does.
+            _ if self.is_real() => text,
             Some(Quirk::Refuses(kind)) => return Err(error("the knob refuses", *kind)),
             Some(Quirk::Clamps(max)) => {
                 let number: i64 = text.parse().map_err(|_| invalid())?;
                 number.min(*max).to_string()
             }
+            Some(Quirk::Clears(_)) if text == "0" => return Err(invalid()),
             Some(Quirk::Clears(other)) => {
-                if text == "0" {
-                    return Err(invalid());
-                }
-                let cleared = fs::write(self.real(Path::new(other)), "0\n");
-                cleared.map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
+                cleared = Some(self.real(Path::new(other)));
                 text
             }
-            // On the real machine the kernel itself does what follows.
-            None if self.root == Path::new("/") => text,
             None if before.contains('[') => select(&before, &text).ok_or_else(invalid)?,
             None => text,
         };
-        let opened = fs::OpenOptions::new()
-            .write(true)
-            .truncate(true)
-            .open(&real);
-        opened
-            .and_then(|mut file| file.write_all(format!("{after}\n").as_bytes()))
-            .map(|()| FileReply::Done)
-            .map_err(|e| error(&e.to_string(), HostErrorKind::Other))
+        let text = format!("{after}\n");
+        let written = match self.is_real() {
+            true => fs::OpenOptions::new()
+                .write(true)
+                .open(&real)
+                .and_then(|mut file| file.write_all(text.as_bytes())),
+            false => self.replace(&real, text.as_bytes()),
+        };
+        let cleared = cleared.map_or(Ok(()), |other| self.replace(&other, b"0\n"));
+        let done = written.and(cleared).map(|()| FileReply::Done);
+        done.map_err(|e| error(&e.to_string(), HostErrorKind::Other))
+    }
+
+    /// Whether this is no fake: the kernel itself then does what its knobs do.
+    fn is_real(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Nobody sees a half-written file, not even after `kill -9`: a knob is never half-written.
+    fn replace(&self, real: &Path, bytes: &[u8]) -> io::Result<()> {
+        let beside = match self.is_real() {
+            true => real.with_extension("new"),
+            false => self.root.join(TEMPORARY),
+        };
+        fs::write(&beside, bytes)?;
+        fs::rename(&beside, real)
     }
 
     fn command(&self, command: &Command) -> Result<Output, HostError> {

@@ -316,7 +316,7 @@ pub(super) fn value_of(reply: Result<FileReply, HostError>) -> Result<String, Ho
 
 /// The value in a file's text: the word in brackets where the file shows all that it could hold
 /// (`always [madvise] never`), else all words with single blanks.
-fn value_in(text: &str) -> String {
+pub(in crate::edge) fn value_in(text: &str) -> String {
     let selected = text
         .split_whitespace()
         .filter_map(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -12,13 +12,14 @@ mod service;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::profile::{CpuList, Resolved};
+use crate::config::profile::{CpuList, Resolved, Wanted};
 use crate::edge::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
 use crate::words::key::Key;
 use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
 
 pub use find::FILES_MAX;
+pub(in crate::edge) use find::value_in;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -88,6 +89,12 @@ pub struct Reverted {
     /// What it held before the profile.
     pub old: String,
     pub outcome: Outcome,
+}
+
+impl Reverted {
+    pub fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed { .. })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,28 +186,69 @@ pub struct DryRun {
 
 /// Reads what a profile would set. A knob that is there can still refuse its value.
 pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, TuneError> {
-    let (found, missing) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
-    let (mut skipped, mut refused) = (Vec::new(), Vec::new());
-    for (knob, refusal) in missing {
-        match profile.knobs[knob].optional {
-            true => skipped.push(refusal),
-            false => refused.push(refusal),
+    let prepared = prepare(host, profile).await?;
+    let rows = prepared.found.iter().map(|file| row(file, profile));
+    let running = prepared.running.into_iter();
+    Ok(DryRun {
+        rows: rows.collect(),
+        skipped: prepared.gate.skipped,
+        refused: prepared.gate.refused,
+        services: running.map(|unit| unit.value).collect(),
+    })
+}
+
+/// What a profile meets on a machine, before anything is changed.
+struct Prepared {
+    found: Vec<Found>,
+    /// Units that would have to be stopped.
+    running: Vec<Wanted<String>>,
+    gate: Gate,
+}
+
+/// Sorts refusals into those that end the applying and those that an optional knob allows.
+#[derive(Default)]
+struct Gate {
+    refused: Vec<Refusal>,
+    skipped: Vec<Refusal>,
+}
+
+impl Gate {
+    fn refuse(&mut self, optional: bool, refusal: Refusal) {
+        match optional {
+            true => self.skipped.push(refusal),
+            false => self.refused.push(refusal),
         }
     }
-    let mut services = Vec::new();
+
+    fn check(&mut self) -> Result<(), TuneError> {
+        match std::mem::take(&mut self.refused) {
+            refused if refused.is_empty() => Ok(()),
+            refused => Err(TuneError::Refused {
+                refused,
+                left: Vec::new(),
+            }),
+        }
+    }
+}
+
+async fn prepare(host: &dyn Host, profile: &Resolved) -> Result<Prepared, TuneError> {
+    let (found, missing) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
+    let mut gate = Gate::default();
+    for (knob, refusal) in missing {
+        gate.refuse(profile.knobs[knob].optional, refusal);
+    }
+    let mut running = Vec::new();
     for wanted in &profile.services {
         match service::is_active(host, &wanted.value).await {
-            Ok(true) => services.push(wanted.value.clone()),
+            Ok(true) => running.push(wanted.clone()),
             Ok(false) => {}
-            Err(refusal) if wanted.optional => skipped.push(refusal),
-            Err(refusal) => refused.push(refusal),
+            Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
-    Ok(DryRun {
-        rows: found.iter().map(|file| row(file, profile)).collect(),
-        skipped,
-        refused,
-        services,
+    Ok(Prepared {
+        found,
+        running,
+        gate,
     })
 }
 
@@ -220,39 +268,13 @@ pub async fn apply(
     profile: &Resolved,
     journal_path: &Path,
 ) -> Result<Applied, TuneError> {
-    let (earlier, boot_id) = journal::read(host, journal_path).await?;
-    let mut notes = Vec::new();
-    if let Some(earlier) = earlier {
-        let persistent = earlier.entries.iter().any(|entry| entry.persistent);
-        if earlier.boot_id == boot_id || persistent {
-            return Err(TuneError::Active {
-                profile: earlier.profile,
-                since: earlier.since,
-            });
-        }
-        notes.push(format!(
-            "the profile `{}` of {} was put back by a reboot",
-            earlier.profile, earlier.since
-        ));
-    }
-    let (found, missing) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
-    let mut gate = Gate::default();
-    for (knob, refusal) in missing {
-        gate.refuse(profile.knobs[knob].optional, refusal);
-    }
-    let mut running = Vec::new();
-    for wanted in &profile.services {
-        match service::is_active(host, &wanted.value).await {
-            Ok(true) => running.push(wanted.clone()),
-            Ok(false) => {}
-            Err(refusal) => gate.refuse(wanted.optional, refusal),
-        }
-    }
-    if !gate.refused.is_empty() {
-        let left = Vec::new();
-        let refused = gate.refused;
-        return Err(TuneError::Refused { refused, left });
-    }
+    let (boot_id, notes) = refuse_stacking(host, journal_path).await?;
+    let Prepared {
+        found,
+        running,
+        mut gate,
+    } = prepare(host, profile).await?;
+    gate.check()?;
     let entries = found.iter().map(|file| Entry {
         knob: profile.knobs[file.knob].name.clone(),
         path: file.path.clone(),
@@ -271,34 +293,16 @@ pub async fn apply(
             gate.refuse(unit.optional, refusal);
         }
     }
-    let clamped = set(host, profile, &found, &mut gate).await;
+    let failed = set(host, profile, &found, &mut gate).await;
     let held = hold(host, profile, &mut gate).await;
-    if !gate.refused.is_empty() {
-        if let Some(service) = held.dma_latency {
-            host.stop(service).await.map_err(TuneError::Host)?;
-        }
-        let rows = put_back(host, &journal).await;
-        let left = finish(host, journal_path, journal, &rows).await?;
-        return Err(TuneError::Refused {
-            refused: gate.refused,
-            left,
-        });
+    let confirmed = match gate.check() {
+        Ok(()) => confirm(host, journal_path, &mut journal, &failed).await,
+        refused => refused,
+    };
+    if let Err(error) = confirmed {
+        return Err(undo(host, journal_path, journal, held, error).await);
     }
-    // What an optional knob has made of its value is undone at once, while it is known to be ours.
-    let (mut undone, kept) = split_entries(&journal, |entry| clamped.contains(&entry.path));
-    undone.services.clear();
-    let rows = put_back(host, &undone).await;
-    if let Some(failed) = rows
-        .iter()
-        .find(|row| matches!(row.outcome, Outcome::Failed { .. }))
-    {
-        notes.push(format!("{} could not be put back at once", failed.path));
-    } else {
-        journal.entries = kept.entries;
-    }
-    journal.state = State::Applied;
-    journal::write(host, journal_path, &journal).await?;
-    let in_force = found.iter().filter(|file| !clamped.contains(&file.path));
+    let in_force = found.iter().filter(|file| !failed.contains(&file.path));
     Ok(Applied {
         profile: profile.name.clone(),
         key: profile.key(),
@@ -312,19 +316,67 @@ pub async fn apply(
     })
 }
 
-/// Sorts refusals into those that end the applying and those that an optional knob allows.
-#[derive(Default)]
-struct Gate {
-    refused: Vec<Refusal>,
-    skipped: Vec<Refusal>,
+/// Err where a profile is in force. Returns the id of the boot, and what to say about a journal that
+/// an earlier boot has made void.
+async fn refuse_stacking(
+    host: &dyn Host,
+    journal_path: &Path,
+) -> Result<(String, Vec<String>), TuneError> {
+    let (earlier, boot_id) = journal::read(host, journal_path).await?;
+    let Some(Journal { profile, since, .. }) = &earlier else {
+        return Ok((boot_id, Vec::new()));
+    };
+    let is_in_force = |journal: &Journal| {
+        journal.boot_id == boot_id || journal.entries.iter().any(|entry| entry.persistent)
+    };
+    if earlier.as_ref().is_some_and(is_in_force) {
+        return Err(TuneError::Active {
+            profile: profile.clone(),
+            since: since.clone(),
+        });
+    }
+    let note = format!("the profile `{profile}` of {since} was put back by a reboot");
+    Ok((boot_id, vec![note]))
 }
 
-impl Gate {
-    fn refuse(&mut self, optional: bool, refusal: Refusal) {
-        match optional {
-            true => self.skipped.push(refusal),
-            false => self.refused.push(refusal),
-        }
+/// Undoes what optional knobs have made of their value, while it is known to be ours, and notes in
+/// the journal that all others hold.
+async fn confirm(
+    host: &dyn Host,
+    journal_path: &Path,
+    journal: &mut Journal,
+    failed: &[String],
+) -> Result<(), TuneError> {
+    let (mut failed, kept) = split_entries(journal, |entry| failed.contains(&entry.path));
+    failed.services.clear();
+    let rows = put_back(host, &failed).await;
+    let left: Vec<Reverted> = rows.into_iter().filter(Reverted::has_failed).collect();
+    if !left.is_empty() {
+        let refused = Vec::new();
+        return Err(TuneError::Refused { refused, left });
+    }
+    journal.entries = kept.entries;
+    journal.state = State::Applied;
+    journal::write(host, journal_path, journal).await
+}
+
+/// Puts everything back after an error, and returns it with what could not be.
+async fn undo(
+    host: &dyn Host,
+    journal_path: &Path,
+    mut journal: Journal,
+    held: Held,
+    error: TuneError,
+) -> TuneError {
+    if let Some(service) = held.dma_latency {
+        // Where this fails, the files are put back all the same, and the host's cleaning ends it.
+        let _ = host.stop(service).await;
+    }
+    journal.state = State::Applying;
+    let rows = put_back(host, &journal).await;
+    match (finish(host, journal_path, journal, &rows).await, error) {
+        (Ok(left), TuneError::Refused { refused, .. }) => TuneError::Refused { refused, left },
+        (_, error) => error,
     }
 }
 
@@ -443,10 +495,13 @@ pub async fn release(
     applied: &Applied,
     journal_path: &Path,
 ) -> Result<Vec<Reverted>, TuneError> {
-    if let Some(service) = applied.dma_latency {
-        host.stop(service).await.map_err(TuneError::Host)?;
-    }
-    revert(host, journal_path).await
+    let stopped = match applied.dma_latency {
+        Some(service) => host.stop(service).await.map(|_| ()),
+        None => Ok(()),
+    };
+    let rows = revert(host, journal_path).await?;
+    stopped.map_err(TuneError::Host)?;
+    Ok(rows)
 }
 
 /// Puts back what the journal says, whoever wrote it. Nothing to do where there is no journal. The
@@ -500,9 +555,7 @@ async fn finish(
     mut journal: Journal,
     rows: &[Reverted],
 ) -> Result<Vec<Reverted>, TuneError> {
-    let failed = rows
-        .iter()
-        .filter(|row| matches!(row.outcome, Outcome::Failed { .. }));
+    let failed = rows.iter().filter(|row| row.has_failed());
     let failed: Vec<Reverted> = failed.cloned().collect();
     if failed.is_empty() {
         journal::remove(host, path).await?;

@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-use super::fake::{FakeRoot, Quirk};
+use super::fake::{FakeRoot, Quirk, TEMPORARY};
 use super::*;
 use crate::config::profile::{Facts, load};
 use crate::words::diag::Sources;
@@ -109,15 +110,20 @@ fn machine() -> (TempDir, FakeRoot) {
     for (path, text) in MACHINE {
         host.put(path, text).unwrap();
     }
-    let host = host.quirk(
+    (folder, quirky(host))
+}
+
+/// Two knobs that clear each other, as the kernel's do.
+fn quirky(host: FakeRoot) -> FakeRoot {
+    let clears = |path: &str| Quirk::Clears(path.to_owned());
+    host.quirk(
         "/proc/sys/vm/dirty_bytes",
-        Quirk::Clears("/proc/sys/vm/dirty_ratio".to_owned()),
-    );
-    let host = host.quirk(
+        clears("/proc/sys/vm/dirty_ratio"),
+    )
+    .quirk(
         "/proc/sys/vm/dirty_ratio",
-        Quirk::Clears("/proc/sys/vm/dirty_bytes".to_owned()),
-    );
-    (folder, host)
+        clears("/proc/sys/vm/dirty_bytes"),
+    )
 }
 
 /// All files of a fake machine with blanks made even.
@@ -137,6 +143,7 @@ fn contents(folder: &Path) -> BTreeMap<String, String> {
     }
     let mut found = BTreeMap::new();
     walk(folder, &mut found);
+    found.retain(|path, _| !path.ends_with(TEMPORARY));
     found
 }
 
@@ -338,6 +345,30 @@ fn an_optional_knob_is_skipped_and_left_as_it_was() {
 }
 
 #[test]
+fn nothing_is_left_where_the_journal_cannot_be_confirmed() {
+    let (folder, host) = machine();
+    let before = contents(folder.path());
+    let profile = resolve("thp never; dma-latency-us 3");
+    host.ops_left.set(Some(u32::MAX));
+    let applied = run(apply(&host, &profile, journal())).unwrap();
+    let operations = u32::MAX - host.ops_left.get().unwrap();
+    host.ops_left.set(None);
+    run(release(&host, &applied, journal())).unwrap();
+    host.put("/dev/cpu_dma_latency", "\u{0}\u{5}\u{0}\u{0}")
+        .unwrap();
+    assert_eq!(contents(folder.path()), before);
+
+    // The last operation writes the journal: the disk is full for just this one.
+    host.fails_once.set(Some(operations - 1));
+    let error = run(apply(&host, &profile, journal())).unwrap_err();
+    assert!(matches!(error, TuneError::Journal { .. }), "{error}");
+    assert_eq!(host.commands.borrow().last().unwrap(), "stop 2");
+    host.put("/dev/cpu_dma_latency", "\u{0}\u{5}\u{0}\u{0}")
+        .unwrap();
+    assert_eq!(contents(folder.path()), before);
+}
+
+#[test]
 fn what_somebody_else_changed_is_reported_and_left() {
     let (_folder, host) = machine();
     let applied = run(apply(
@@ -502,40 +533,131 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(contents(folder.path()), before);
 }
 
-/// The machine that the tests run on. Skips what it lacks, puts all back.
-#[test]
-fn the_knobs_of_this_machine() {
+/// Knobs of a plain virtual machine, and what they held before.
+const REAL_KNOBS: [&str; 7] = [
+    THP,
+    "/sys/kernel/mm/transparent_hugepage/defrag",
+    HUGE,
+    SWAPPINESS,
+    "/proc/sys/vm/dirty_bytes",
+    "/proc/sys/vm/dirty_ratio",
+    "/sys/block/loop0/queue/scheduler",
+];
+const REAL_PROFILE: &str = r#"
+thp "always"
+thp-defrag "never"
+huge-pages 4 optional=#true
+sysctl "vm.swappiness" 11
+sysctl "vm.dirty_bytes" 104857600
+block "loop0" optional=#true { scheduler "mq-deadline"; }
+"#;
+
+fn real_knobs() -> [String; 7] {
     let host = FakeRoot::new("/");
+    REAL_KNOBS.map(|path| host.get(path).unwrap_or_default())
+}
+
+/// The knobs of this machine for one test program at a time.
+fn real_machine() -> fs::File {
     if fs::OpenOptions::new().write(true).open(THP).is_err() {
         panic!(
-            "this test changes knobs of this machine and puts them back: run it as root, outside of a container"
+            "{THP} cannot be written: this test changes knobs of the machine and puts them back; \
+             run it as root, and not in a container"
         );
     }
+    let lock = fs::File::create(std::env::temp_dir().join("matrix-test-knobs.lock")).unwrap();
+    lock.lock().unwrap();
+    lock
+}
+
+#[test]
+fn the_knobs_of_this_machine() {
+    let _lock = real_machine();
+    let host = FakeRoot::new("/");
     let folder = tempfile::tempdir().unwrap();
     let journal = folder.path().join("tune.journal");
-    let knobs = [
-        THP,
-        "/sys/kernel/mm/transparent_hugepage/defrag",
-        HUGE,
-        SWAPPINESS,
-        "/proc/sys/vm/dirty_bytes",
-        "/proc/sys/vm/dirty_ratio",
-        "/sys/block/loop0/queue/scheduler",
-    ];
-    let state = || knobs.map(|path| host.get(path).unwrap_or_default());
-    let before = state();
-    let profile = resolve(
-        "thp always; thp-defrag never; huge-pages 4; sysctl vm.swappiness 11\n\
-         sysctl vm.dirty_bytes 104857600\n\
-         block \"loop0\" { scheduler \"mq-deadline\" optional=#true; }",
-    );
-    let applied = run(apply(&host, &profile, &journal));
-    let during = state();
+    let before = real_knobs();
+    let applied = run(apply(&host, &resolve(REAL_PROFILE), &journal));
+    let during = real_knobs();
     let rows = run(revert(&host, &journal)).unwrap();
-    assert_eq!(state(), before, "{rows:?}");
+    assert_eq!(real_knobs(), before, "{rows:?}");
     let applied = applied.unwrap();
     assert_eq!(during[0], "[always] madvise never\n");
     assert_eq!(during[3], "11\n");
     assert_eq!(during[5], "0\n");
-    assert!(applied.rows.len() + applied.skipped.len() >= 6);
+    assert_eq!(applied.rows.len() + applied.skipped.len(), 6);
+}
+
+/// Which folder the victim works on.
+const VICTIM_ROOT: &str = "MATRIX_TEST_VICTIM_ROOT";
+
+/// Not a test but the program that is killed: applies and puts back without end.
+#[test]
+fn victim() {
+    let Some(root) = std::env::var_os(VICTIM_ROOT) else {
+        return;
+    };
+    let (profile, journal) = match root == "/" {
+        true => (
+            REAL_PROFILE,
+            std::env::temp_dir().join("matrix-test-victim.journal"),
+        ),
+        false => (EVERYTHING, PathBuf::from(JOURNAL)),
+    };
+    let host = quirky(FakeRoot::new(root));
+    let profile = resolve(profile);
+    loop {
+        let applied = run(apply(&host, &profile, &journal)).unwrap();
+        run(release(&host, &applied, &journal)).unwrap();
+    }
+}
+
+/// Kills the victim at random moments; `revert` must put back what `state` tells, each time.
+fn kill_and_revert<T: PartialEq + fmt::Debug>(root: &Path, journal: &Path, state: impl Fn() -> T) {
+    const KILLS: u64 = 100;
+    let before = state();
+    let mut killed_inside = 0;
+    for kill in 0..KILLS {
+        let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "edge::tune::tests::victim"])
+            .env(VICTIM_ROOT, root)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let host = FakeRoot::new(root);
+        let started = std::time::Instant::now();
+        while host.get(&journal.display().to_string()).is_err() {
+            assert!(
+                started.elapsed().as_secs() < 60,
+                "the victim does not start"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        // Multiples of an irrational number spread evenly (Weyl 1916).
+        let wait_ms = 20.0 * (kill as f64 * 0.618_034).fract();
+        std::thread::sleep(std::time::Duration::from_secs_f64(wait_ms / 1e3));
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        killed_inside += usize::from(state() != before);
+        let rows = run(revert(&quirky(FakeRoot::new(root)), journal)).unwrap();
+        assert_eq!(state(), before, "after kill {kill}: {rows:?}");
+    }
+    assert!(
+        killed_inside > 10,
+        "only {killed_inside} kills hit an applied profile"
+    );
+}
+
+#[test]
+fn kill_9_at_any_moment_leaves_a_machine_that_can_be_put_back() {
+    let (folder, _host) = machine();
+    kill_and_revert(folder.path(), journal(), || contents(folder.path()));
+}
+
+#[test]
+fn kill_9_at_any_moment_leaves_this_machine_as_it_was_after_revert() {
+    let _lock = real_machine();
+    let journal = std::env::temp_dir().join("matrix-test-victim.journal");
+    run(revert(&FakeRoot::new("/"), &journal)).unwrap();
+    kill_and_revert(Path::new("/"), &journal, real_knobs);
 }

@@ -1,0 +1,224 @@
+//! Owns the environment: what was true of a machine when a sample was taken, and how two differ.
+//! Does not know samples, nor what changes from second to second (edge/quiet does).
+//!
+//! An environment is a flat table of names and texts, so that it is stored once by its content and
+//! two of them are compared name by name.
+
+mod capture;
+mod mount;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::profile::Facts;
+use crate::words::key::{Key, KeyHasher};
+
+pub use capture::capture;
+
+/// An environment as JSON at the most.
+pub const ENVIRONMENT_BYTES_MAX: usize = 1 << 20;
+const VERSION: u32 = 1;
+/// PCI vendor of virtio devices (Virtual I/O Device specification 1.2, section 4.1.2).
+const VIRTIO_VENDOR: &str = "0x1af4";
+
+/// What the caller wants to have in an environment beside the machine itself.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Where the workload reads and writes: its disk and file system are described. Absolute.
+    pub path: Option<PathBuf>,
+    /// Names and versions of the tools used.
+    pub tools: Vec<(String, String)>,
+    /// Files of the applied profile, to be read back.
+    pub knobs: Vec<String>,
+}
+
+/// What was true of a machine. Names are dotted: `cpu.model`, `sysctl.vm.swappiness`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    version: u32,
+    pub values: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// Equal environments have one key and are stored once.
+    pub fn key(&self) -> Key {
+        let mut hasher = KeyHasher::new("environment");
+        for (name, value) in &self.values {
+            hasher.str(name).str(value);
+        }
+        hasher.finish()
+    }
+
+    pub fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+
+    /// Err says why the text is not an environment that this version can read.
+    pub fn from_json(text: &str) -> Result<Environment, String> {
+        if text.len() > ENVIRONMENT_BYTES_MAX {
+            return Err(format!(
+                "the environment is above {ENVIRONMENT_BYTES_MAX} bytes"
+            ));
+        }
+        let environment: Environment =
+            serde_json::from_str(text).map_err(|error| error.to_string())?;
+        match environment.version {
+            VERSION => Ok(environment),
+            version => Err(format!(
+                "the environment has version {version}, not {VERSION}"
+            )),
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// What a profile's `when` and a matrix may ask about a machine: `cpus`, `sockets`, `memory_gib`,
+    /// `architecture`, `vendor`, `kernel`, `virtual`, `container`, `numa_nodes`, and of the tested
+    /// path `disk` (`nvme`, `ssd`, `hdd`, `virtio`) and `fs`.
+    pub fn facts(&self) -> Facts {
+        let mut facts = Facts::new();
+        let mut put = |fact: &str, value: Option<String>| {
+            facts.extend(value.map(|value| (fact.to_owned(), value)));
+        };
+        let own = |name: &str| self.get(name).map(str::to_owned);
+        put("cpus", own("cpu.count"));
+        put("sockets", own("cpu.sockets"));
+        put("architecture", own("cpu.architecture"));
+        put("vendor", own("cpu.vendor"));
+        put("virtual", own("virtual.guest"));
+        put("container", own("virtual.container"));
+        put("fs", own("fs.type"));
+        let first_word = |text: String| text.split(' ').next().unwrap_or("").to_owned();
+        put("kernel", own("kernel").map(first_word));
+        let gib = own("memory.total").and_then(|total| total.split('.').next().map(str::to_owned));
+        put("memory_gib", gib);
+        let nodes = self
+            .values
+            .keys()
+            .filter(|name| name.starts_with("numa.node"));
+        let nodes = nodes.filter(|name| name.ends_with(".cpus")).count();
+        put("numa_nodes", (nodes > 0).then(|| nodes.to_string()));
+        let is_nvme = self.get("disk.firmware").is_some();
+        let is_virtio = self.get("disk.vendor") == Some(VIRTIO_VENDOR);
+        let disk = match self.get("disk.rotational") {
+            // What it says of itself is made up by its hypervisor.
+            Some(_) if is_virtio => Some("virtio"),
+            Some("1") => Some("hdd"),
+            Some(_) if is_nvme => Some("nvme"),
+            Some(_) => Some("ssd"),
+            None => None,
+        };
+        put("disk", disk.map(str::to_owned));
+        facts
+    }
+
+    /// What differs between two environments, by name.
+    pub fn differences(&self, after: &Environment) -> Vec<Difference> {
+        let names = self.values.keys().chain(after.values.keys());
+        let mut names: Vec<&String> = names.collect();
+        names.sort_unstable();
+        names.dedup();
+        let differing = names
+            .into_iter()
+            .filter(|name| self.get(name) != after.get(name));
+        differing
+            .map(|name| Difference {
+                name: name.clone(),
+                before: self.get(name).map(str::to_owned),
+                after: after.get(name).map(str::to_owned),
+                may_explain: may_explain(name),
+            })
+            .collect()
+    }
+}
+
+/// One name with two values; None is a value that the machine did not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    pub name: String,
+    pub before: Option<String>,
+    pub after: Option<String>,
+    /// What it may change, in a few words.
+    pub may_explain: &'static str,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (before, after) = (words(&self.before), words(&self.after));
+        // Of long lists (CPU flags) only what came and went.
+        if before.len() > LIST_WORDS_MIN && after.len() > LIST_WORDS_MIN {
+            let gone = before
+                .iter()
+                .filter(|word| !after.contains(word))
+                .map(|w| format!("-{w}"));
+            let new = after
+                .iter()
+                .filter(|word| !before.contains(word))
+                .map(|w| format!("+{w}"));
+            let changes: Vec<String> = gone.chain(new).collect();
+            write!(f, "{}: {}", self.name, changes.join(" "))?;
+        } else {
+            let show = |value: &Option<String>| match value {
+                Some(value) => format!("`{value}`"),
+                None => "none".to_owned(),
+            };
+            write!(
+                f,
+                "{}: {} → {}",
+                self.name,
+                show(&self.before),
+                show(&self.after)
+            )?;
+        }
+        write!(f, " (may explain {})", self.may_explain)
+    }
+}
+
+/// Values with more words are lists.
+const LIST_WORDS_MIN: usize = 20;
+
+fn words(value: &Option<String>) -> Vec<&str> {
+    value.iter().flat_map(|value| value.split(' ')).collect()
+}
+
+/// What a difference may change, by the beginning of its name; the first that fits counts.
+const EXPLAINS: [(&str, &str); 16] = [
+    ("kernel", "anything that enters the kernel"),
+    (
+        "mitigation.",
+        "system calls, context switches and interrupts",
+    ),
+    ("cpu.microcode", "system calls, branches and mitigations"),
+    (
+        "cpu.governor",
+        "the clock, so all that computes, short runs most",
+    ),
+    ("cpu.smt", "all that shares cores"),
+    ("cpu.", "all that computes"),
+    ("clock.", "the cost of taking the time"),
+    ("memory.", "caching and reclaim"),
+    ("numa.", "memory latency and bandwidth"),
+    ("disk.", "I/O throughput and latency"),
+    ("fs.", "file I/O and fsync"),
+    ("tool.", "how the load was made and measured"),
+    ("sysctl.vm.", "caching, write-back and reclaim"),
+    (
+        "knob./sys/kernel/mm/transparent_hugepage",
+        "memory latency and page faults",
+    ),
+    ("knob./sys/block", "I/O throughput and latency"),
+    ("virtual.", "anything"),
+];
+
+fn may_explain(name: &str) -> &'static str {
+    let found = EXPLAINS.iter().find(|(prefix, _)| name.starts_with(prefix));
+    found.map_or("anything", |(_, what)| what)
+}
+
+#[cfg(test)]
+mod tests;
