@@ -49,7 +49,7 @@ impl Loaded {
         versions
             .warnings
             .iter()
-            .for_each(|warning| eprintln!("warning: {warning}"));
+            .for_each(|warning| show::note(&format!("warning: {warning}")));
         Ok(Looked {
             machines: self.machines(&versions).await?,
             against: versions.against(&wanted),

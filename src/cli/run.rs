@@ -17,6 +17,7 @@ use super::{Common, Exit, Format, install};
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
+use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
 use crate::report::{template, text};
 use crate::run::build::{self, BrokenBuilds};
@@ -148,10 +149,8 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let plan = current_plan(args, &loaded, &looked, &store)?;
     let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
     if known.todo.is_nothing() {
-        eprintln!(
-            "nothing to do: all {} are stored",
-            count(plan.cells.len(), "cell")
-        );
+        let cells = count(plan.cells.len(), "cell");
+        show::note(&format!("nothing to do: all {cells} are stored"));
         return Ok(Shown {
             report: judge(&plan, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
@@ -417,30 +416,54 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
     template::render(&text, report).map_err(|reason| Stop::message(format!("{name}: {reason}")))
 }
 
-/// What one would want to do next.
+/// What one would want to do next, in words that can be pasted into a shell.
 fn next_commands(result: &Shown, common: &Common) {
-    let matrix = common.matrix.display();
-    let preset = common
-        .preset
-        .as_ref()
-        .map(|preset| format!(" --preset {preset}"))
-        .unwrap_or_default();
+    let command = |verb: &str, rest: &[String]| {
+        let program = std::env::args().next().unwrap_or("matrix".to_owned());
+        let mut words = vec![
+            program,
+            verb.to_owned(),
+            common.matrix.display().to_string(),
+        ];
+        let mut option = |name: &str, value: Option<String>| {
+            words.extend(
+                value
+                    .map(|value| [name.to_owned(), value])
+                    .into_iter()
+                    .flatten(),
+            );
+        };
+        option("--preset", common.preset.clone());
+        option(
+            "--state",
+            common
+                .state
+                .as_ref()
+                .map(|state| state.display().to_string()),
+        );
+        show_words(&[words, rest.to_vec()].concat())
+    };
+    let only: Vec<String> = common
+        .only
+        .iter()
+        .flat_map(|only| ["--only".to_owned(), only.clone()])
+        .collect();
     let mut commands = Vec::new();
     if let Some(failed) = result.report.failed.first() {
-        commands.push(format!("matrix log {matrix}{preset} {}", failed.cell));
-        commands.push(format!("matrix explain {matrix}{preset} {}", failed.cell));
+        commands.push(command("log", std::slice::from_ref(&failed.cell)));
+        commands.push(command("explain", std::slice::from_ref(&failed.cell)));
     }
     if result.interrupted {
-        commands.push(format!("matrix run {matrix}{preset}   # goes on"));
-    } else if let Some(cell) = result.report.cells.first().filter(|_| commands.is_empty()) {
-        commands.push(format!("matrix explain {matrix}{preset} {}", cell.cell));
+        commands.push(command("run", &only) + "   # goes on");
+    } else if let Some(row) = result.report.cells.first().filter(|_| commands.is_empty()) {
+        commands.push(command("explain", std::slice::from_ref(&row.cell)));
     }
     if result.ran && !result.report.verdicts.is_empty() {
-        commands.push(format!("matrix compare {matrix}{preset} --format markdown"));
+        let markdown = ["--format".to_owned(), "markdown".to_owned()];
+        commands.push(command("compare", &[&only[..], &markdown].concat()));
     }
     if !commands.is_empty() {
-        eprintln!("\nnext:");
-        commands.iter().for_each(|command| eprintln!("  {command}"));
+        show::note(&format!("\nnext:\n  {}", commands.join("\n  ")));
     }
 }
 

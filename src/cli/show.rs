@@ -118,6 +118,11 @@ pub fn out(text: &str) {
         .and_then(|()| stdout.flush());
 }
 
+/// A line on standard error, which may be closed.
+pub fn note(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
 /// How standard output wants its tables.
 pub fn style() -> Style {
     let stdout = std::io::stdout();

@@ -70,7 +70,7 @@ impl Default for Lines {
 impl Progress for Lines {
     fn event(&mut self, event: &Event) {
         if let Some(line) = notable(event) {
-            eprintln!("{line}");
+            say(&line);
         }
         match event {
             Event::Started { measurements, .. } => {
@@ -82,13 +82,14 @@ impl Progress for Lines {
                 let first_or_last = self.done == 1 || self.done + self.failed == self.total;
                 if first_or_last || self.last.elapsed() >= LINE_INTERVAL {
                     self.last = Instant::now();
-                    eprintln!(
+                    let left = left(self.started, self.done, self.total - self.failed);
+                    say(&format!(
                         "{}/{} measured, {} left: {cell} round {}",
                         self.done,
                         self.total,
-                        show_duration(left(self.started, self.done, self.total - self.failed)),
+                        show_duration(left),
                         round + 1
-                    );
+                    ));
                 }
             }
             Event::Failed { given_up, .. } => self.failed += given_up,
@@ -97,6 +98,12 @@ impl Progress for Lines {
             _ => {}
         }
     }
+}
+
+/// A line on standard error. Who closes it (a terminal that goes away, `2>&1 | head`) does not end the
+/// run: set-ups must be undone.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn left(started: Instant, done: u64, total: u64) -> Duration {

@@ -27,6 +27,9 @@ const LISTED_MAX: usize = 5;
 /// Options by which fio is told not to take times.
 const UNTIMED: [&str; 4] = ["gtod_reduce", "disable_lat", "disable_clat", "disable_slat"];
 
+/// What the nbd engine says of each job, each time: nothing odd.
+const NBD_CONNECTED: &str = "fio: connected to NBD server";
+
 /// Reads the last complete document of fio's output. Err says in one line why there is nothing
 /// to be used.
 pub fn parse(text: &str, input: &Input, found: &mut Found) -> Result<(), String> {
@@ -145,7 +148,9 @@ fn no_document(text: &str, reason: String) -> String {
 
 /// What fio says beside its result, as warnings.
 fn notes(input: &Input) -> Vec<String> {
-    let is_note = |line: &str| line.starts_with("fio: ") || line.starts_with("note: ");
+    let is_note = |line: &str| {
+        (line.starts_with("fio: ") || line.starts_with("note: ")) && line != NBD_CONNECTED
+    };
     let mut notes = text::last_lines(text::before_json(input.stdout), is_note);
     notes.extend(text::last_lines(input.stderr, is_note));
     notes

@@ -289,6 +289,19 @@ fn what_did_not_work_is_refused() {
 }
 
 #[test]
+fn what_fio_says_beside_its_result_is_a_warning_unless_it_says_so_always() {
+    let good = document(
+        "fio-3.33",
+        "{'jobname': 'j', 'read': {'iops': 9, 'total_ios': 9}}",
+    );
+    let stderr = "fio: connected to NBD server\nfio: clock is odd\n";
+    let Parsed::Readings { warnings, .. } = parse(&good, stderr, Ended::Exit(0)) else {
+        panic!("refused");
+    };
+    assert_eq!(warnings, ["fio: clock is odd"]);
+}
+
+#[test]
 fn a_failed_fio_says_why() {
     let check = |stdout: &str, stderr, reason: &str| {
         let parsed = parse(stdout, stderr, Ended::Exit(1));

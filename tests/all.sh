@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Installs what the tests need, then runs all checks: form, lints, tests, licences.
+# A machine with Rust (with rustfmt and clippy) and git is enough to begin with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+# Packages are installed only where a command is missing: so a prepared machine needs no network for this.
+install_missing() {
+    local missing=() command
+    for command in cc fio qemu-img qemu-nbd dbench mkfs.xfs git python3 awk mount; do
+        PATH="$PATH:/usr/sbin:/sbin" type -P "$command" >/dev/null || missing+=("$command")
+    done
+    [ ${#missing[@]} -gt 0 ] || return 0
+    step "installing what is missing: ${missing[*]}"
+    local root=()
+    [ "$(id -u)" = 0 ] || root=(sudo -n)
+    if type -P apt-get >/dev/null; then
+        "${root[@]}" apt-get update -q
+        "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
+            gcc libc6-dev fio qemu-utils dbench xfsprogs git python3 mawk mount
+    elif type -P dnf >/dev/null; then
+        "${root[@]}" dnf install -y --setopt=install_weak_deps=False \
+            gcc fio fio-engine-libaio fio-engine-nbd qemu-img dbench xfsprogs git-core python3 gawk util-linux
+    else
+        echo "neither apt-get nor dnf is here: install these yourself: ${missing[*]}" >&2
+        exit 2
+    fi
+}
+
+type -P cargo >/dev/null || { echo "cargo is missing: install Rust, https://rustup.rs" >&2; exit 2; }
+install_missing
+
+step "cargo fmt --check"
+cargo fmt --check
+
+step "cargo clippy"
+cargo clippy --locked --all-targets -- -D warnings
+
+step "licences of the dependencies"
+python3 tests/licences.py
+
+step "cargo test"
+cargo test --locked --no-fail-fast
