@@ -1,0 +1,177 @@
+//! Owns the scenario runner: each folder below `tests/cases` is a scenario, each `.txt` in it a transcript.
+//! Does not know what a scenario is about.
+//!
+//! A transcript is a list of commands, each a line `$ matrix …`, followed by what it printed. They run in
+//! a copy of the folder. To write one, put down the `$` lines alone and run with `MATRIX_UPDATE=1`; to
+//! run some folders only, name a part of their names in `MATRIX_CASE`.
+//!
+//! - Compared is the whole of standard output; where that is empty, of standard error.
+//! - `[exit N]` is the last line of a command that does not end with 0.
+//! - `$ cells …` takes the arguments of `matrix plan` and prints the names of the cells, sorted.
+//! - The folder's path, keys and durations are replaced: `[DIR]`, `[KEY]`, `[TIME]`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use regex::Regex;
+use tempfile::TempDir;
+
+/// A copy of a scenario's folder, in which commands run.
+struct Copy {
+    folder: TempDir,
+}
+
+impl Copy {
+    fn of(case: &Path) -> Copy {
+        let folder = TempDir::new().unwrap();
+        for file in files(case) {
+            fs::copy(&file, folder.path().join(file.file_name().unwrap())).unwrap();
+        }
+        Copy { folder }
+    }
+
+    /// Runs `matrix` with a terminal of 100 columns without colours, and nothing of the user's.
+    fn matrix(&self, arguments: &[String]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_matrix"))
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("NO_COLOR", "1")
+            .env("COLUMNS", "100")
+            .env("MATRIX_LOCK", self.folder.path().join("lock"))
+            .output()
+            .unwrap()
+    }
+
+    /// What a `$` line prints, as it stands in a transcript.
+    fn answer(&self, line: &str) -> String {
+        let mut words = shlex::split(line).unwrap_or_default().into_iter();
+        let program = words.next();
+        let mut arguments: Vec<String> = words.collect();
+        let lists_cells = program.as_deref() == Some("cells");
+        if lists_cells {
+            arguments.insert(0, "plan".into());
+            arguments.extend(["--format".into(), "json".into()]);
+        } else {
+            assert_eq!(program.as_deref(), Some("matrix"), "in `$ {line}`");
+        }
+        let output = self.matrix(&arguments);
+        let mut text = match (lists_cells && output.status.success(), &output.stdout[..]) {
+            (true, plan) => cells(plan),
+            (false, []) => String::from_utf8(output.stderr).unwrap(),
+            (false, stdout) => String::from_utf8(stdout.to_vec()).unwrap(),
+        };
+        text = self.without_the_unstable(&text);
+        if !output.status.success() {
+            let _ = writeln!(text, "[exit {}]", output.status.code().unwrap());
+        }
+        text
+    }
+
+    fn without_the_unstable(&self, text: &str) -> String {
+        let path = fs::canonicalize(self.folder.path()).unwrap();
+        let mut text = text.replace(path.to_str().unwrap(), "[DIR]");
+        for (pattern, instead) in [
+            (r"\b[0-9a-f]{32}\b", "[KEY]"),
+            (r"([-/(])[0-9a-f]{8}([\s/)'\x22]|$)", "${1}[KEY]${2}"),
+        ] {
+            let pattern = Regex::new(&format!("(?m){pattern}")).unwrap();
+            text = pattern.replace_all(&text, instead).into_owned();
+        }
+        text
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+fn cells(plan: &[u8]) -> String {
+    let plan: serde_json::Value = serde_json::from_slice(plan).unwrap();
+    let steps = plan["todo"].as_array().unwrap().iter();
+    let mut cells: Vec<&str> = steps
+        .filter_map(|step| step["step"].as_str()?.strip_prefix("run "))
+        .collect();
+    cells.sort_unstable();
+    cells.iter().map(|cell| format!("{cell}\n")).collect()
+}
+
+/// The commands of a transcript, each with what it prints now.
+fn replay(copy: &Copy, transcript: &str) -> String {
+    let mut now = String::new();
+    for line in transcript
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+    {
+        let _ = write!(now, "$ {line}\n{}", copy.answer(line));
+    }
+    now
+}
+
+/// The lines that are not the same at the same place, `-` expected and `+` printed now.
+fn difference(expected: &str, now: &str) -> String {
+    let (expected, now): (Vec<&str>, Vec<&str>) =
+        (expected.lines().collect(), now.lines().collect());
+    let same = |(a, b): &(&&str, &&str)| a == b;
+    let head = expected.iter().zip(&now).take_while(same).count();
+    let tails = expected[head..].iter().rev().zip(now[head..].iter().rev());
+    let tail = tails.take_while(same).count();
+    let mut text = format!("  after {head} equal lines\n");
+    for (sign, lines) in [('-', expected), ('+', now)] {
+        for line in &lines[head..lines.len() - tail] {
+            let _ = writeln!(text, "  {sign}{line}");
+        }
+    }
+    text
+}
+
+fn cases() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+#[test]
+fn scenarios_print_what_they_say() {
+    let update = std::env::var_os("MATRIX_UPDATE").is_some();
+    let part = std::env::var("MATRIX_CASE").unwrap_or_default();
+    let mut differences = String::new();
+    let mut transcripts = 0;
+    for case in files(&cases()) {
+        let name = case.file_name().unwrap().to_str().unwrap();
+        if !name.contains(&part) {
+            continue;
+        }
+        for file in files(&case)
+            .iter()
+            .filter(|file| file.extension().is_some_and(|e| e == "txt"))
+        {
+            let expected = fs::read_to_string(file).unwrap();
+            assert!(
+                expected.starts_with("$ "),
+                "{}: begin with `$ matrix …`",
+                file.display()
+            );
+            let now = replay(&Copy::of(&case), &expected);
+            transcripts += 1;
+            if now == expected {
+                continue;
+            }
+            if update {
+                fs::write(file, now).unwrap();
+            } else {
+                let place = file.strip_prefix(cases()).unwrap().display();
+                let _ = writeln!(differences, "{place}:\n{}", difference(&expected, &now));
+            }
+        }
+    }
+    assert!(transcripts > 0, "no scenario has `{part}` in its name");
+    assert!(
+        differences.is_empty(),
+        "\n{differences}\nif that is right: MATRIX_UPDATE=1 cargo test --test cases"
+    );
+}
