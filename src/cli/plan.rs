@@ -11,8 +11,10 @@ use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
+use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
+use crate::run::inputs;
 use crate::run::lookup::{self, Past};
 use crate::words::diag::Sources;
 use crate::words::units::{count, show_duration};
@@ -24,6 +26,9 @@ pub struct PlanArgs {
     /// `text`, `json` (every step, with `--json` only the counts) or `dot` (for Graphviz)
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     format: PlanFormat,
+    /// Say why each step is to be run
+    #[arg(long)]
+    why: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,6 +40,8 @@ enum PlanFormat {
 
 /// Steps of a chain that are printed.
 const CHAIN_MAX: usize = 12;
+/// Reasons that are printed.
+const REASONS_MAX: usize = 30;
 
 pub fn plan(args: PlanArgs) -> Exit {
     let mut sources = Sources::default();
@@ -65,11 +72,22 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
             machine.missing.join(", ")
         );
     }
+    let reasons = match args.why {
+        true => inputs::reasons(&plan, &known, &world, store.as_ref())
+            .map_err(|error| Stop::message(error.to_string()))?,
+        false => Vec::new(),
+    };
+    let with_reasons = |mut document: Value| {
+        if args.why {
+            document["why"] = json!(reasons);
+        }
+        show::document(&document);
+    };
     match args.format {
-        _ if args.common.json => show::document(&counts(&plan, todo, &estimate)),
-        PlanFormat::Json => show::document(&whole(&plan, todo, &graph, &estimate)),
+        _ if args.common.json => with_reasons(counts(&plan, todo, &estimate)),
+        PlanFormat::Json => with_reasons(whole(&plan, todo, &graph, &estimate)),
         PlanFormat::Dot => show::out(&dot(&plan, &graph)),
-        PlanFormat::Text => show::out(&people(&plan, todo, &estimate)),
+        PlanFormat::Text => show::out(&people(&plan, todo, &estimate, &reasons)),
     }
     Ok(Exit::Fine)
 }
@@ -172,7 +190,7 @@ fn step_name(plan: &Plan, node: Node) -> String {
     }
 }
 
-fn people(plan: &Plan, todo: &Todo, estimate: &Estimate) -> String {
+fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> String {
     let mut out = format!(
         "{}: {}\n\n",
         plan.matrix.name,
@@ -218,6 +236,14 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate) -> String {
         count(todo.measurements() as usize, "measurement"),
         show_duration(estimate.total)
     );
+    for reason in reasons.iter().take(REASONS_MAX) {
+        let _ = writeln!(out, "\n{}: {}", count(reason.steps, "cell"), reason.why);
+        let _ = writeln!(out, "  such as {}", reason.example);
+    }
+    if reasons.len() > REASONS_MAX {
+        let more = count(reasons.len() - REASONS_MAX, "more reason");
+        let _ = writeln!(out, "\n{more} (`--json` has all)");
+    }
     let _ = writeln!(out, "\nlongest chain ({}):", show_duration(chain(estimate)));
     for (node, duration) in estimate.critical_path.iter().take(CHAIN_MAX) {
         let _ = writeln!(

@@ -23,6 +23,7 @@ use crate::report::{template, text};
 use crate::run::build::{self, BrokenBuilds};
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, Site, Summary};
+use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
 use crate::words::diag::Sources;
@@ -267,6 +268,8 @@ async fn work(
         plan: &plan,
         parser: &loaded.parser,
     };
+    let world = loaded.world(looked, Some(&site.store.borrow()))?;
+    inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
     announce(&job, &known)?;
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();

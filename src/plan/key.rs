@@ -189,14 +189,10 @@ impl<'a> Inputs<'a> {
         Ok(())
     }
 
-    /// The inputs of one cell: projection, name and value of each.
-    pub fn of_cell(&self, cell: &[u16]) -> Result<Vec<(String, String, String)>, Diagnostic> {
-        let told = self.list.iter().filter(|input| !input.is_step);
-        told.map(|input| {
-            let place = self.scope.name_of(cell, &input.axes);
-            Ok((place, input.name.clone(), (input.value)(cell)?))
-        })
-        .collect()
+    /// The part of a cell's name that an input depends on; None for an input that is not here.
+    pub fn place_of(&self, name: &str, cell: &[u16]) -> Option<String> {
+        let input = self.list.iter().find(|input| input.name == name)?;
+        Some(self.scope.name_of(cell, &input.axes))
     }
 }
 

@@ -10,3 +10,4 @@ pub mod projection;
 pub mod resolve;
 pub mod scope;
 pub mod steps;
+pub mod why;

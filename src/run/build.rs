@@ -101,7 +101,7 @@ pub async fn build(
                         .filter(|digest| !world.artifacts.has(*digest))
                 };
                 let gone: Vec<Key> = keys.iter().filter_map(gone).collect();
-                let mut store = site.store.borrow_mut();
+                let store = site.store.borrow();
                 store.forget_artifacts(&gone)?;
                 store.put_artifact(&keys, digest, builder.version(), now_ms())?;
             }

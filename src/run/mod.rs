@@ -6,6 +6,7 @@ mod command;
 pub mod dispatch;
 pub mod event;
 pub mod execute;
+pub mod inputs;
 pub mod lookup;
 mod measure;
 mod null;

@@ -29,7 +29,7 @@ impl Store {
     /// Notes what a build gave, under all keys that stand for it; a key that is there keeps what it
     /// has.
     pub fn put_artifact(
-        &mut self,
+        &self,
         keys: &[Key],
         digest: Key,
         version: &str,
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Forgets artifacts that are not kept any more. Their builds are made again when needed.
-    pub fn forget_artifacts(&mut self, digests: &[Key]) -> Result<(), StoreError> {
+    pub fn forget_artifacts(&self, digests: &[Key]) -> Result<(), StoreError> {
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
             for digest in digests {
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// Replaces inputs, and leaves those of other cells as they are.
-    pub fn put_inputs(&mut self, matrix: &str, inputs: &Inputs) -> Result<(), StoreError> {
+    pub fn put_inputs(&self, matrix: &str, inputs: &Inputs) -> Result<(), StoreError> {
         self.check_name("matrix", matrix)?;
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
