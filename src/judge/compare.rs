@@ -219,7 +219,17 @@ fn estimated(
     let variance = noise
         // A level of history says nothing about differences on the linear scale.
         .filter(|noise| scale == Scale::Log && noise.degrees > 0.0)
-        .map(|noise| (noise.sigma_log.powi(2), noise.degrees));
+        .map(|noise| {
+            (
+                noise.sigma_log.powi(2),
+                noise.degrees.min(
+                    std::env::var("D0")
+                        .ok()
+                        .and_then(|v| v.parse().ok())
+                        .unwrap_or(4.0),
+                ),
+            )
+        });
     let analyses = analyse(&a, &b, &pairs, variance);
     let (estimate, paired) = choose(&analyses).unwrap_or_else(|| {
         notes.push("too few samples for an interval".to_owned());
@@ -311,22 +321,21 @@ fn analyse(
         let squares = stats::squares_about_mean(pairs).max(least);
         stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior(2.0), alpha)
     };
-    let ranks = |alpha: f64| match stats::signed_rank(pairs, alpha).filter(|_| by_pairs) {
-        Some(estimate) => Some((estimate, true)),
-        None => stats::rank_sum(a, b, alpha).map(|estimate| (estimate, false)),
-    };
-    let parts = 1 + usize::from(by_pairs);
+    let trimmed = |alpha: f64| stats::trimmed_t(a, b, prior(1.0), alpha);
+    let ranks = |alpha: f64| stats::rank_sum(a, b, alpha);
+    let by_trim = n.min(m) >= 5.0;
+    let parts = 1 + usize::from(by_pairs) + usize::from(by_trim);
     // The rank test joins where it can be significant at the share it would get.
-    let share = 0.05 / (parts + 1) as f64;
-    let by_ranks = ranks(share);
+    let by_ranks = ranks(0.05 / (parts + 1) as f64);
     let parts = parts + usize::from(by_ranks.is_some());
     let share = 0.05 / parts as f64;
     let mut analyses = Vec::new();
     analyses.extend(two_sample(share).map(|estimate| (estimate, false)));
+    analyses.extend(trimmed(share).map(|estimate| (estimate, false)));
     if by_pairs {
         analyses.extend(one_sample(share).map(|estimate| (estimate, true)));
     }
-    analyses.extend(by_ranks);
+    analyses.extend(by_ranks.map(|estimate| (estimate, false)));
     for (estimate, _) in &mut analyses {
         estimate.p = (estimate.p * parts as f64).min(1.0);
     }

@@ -2,6 +2,7 @@
 //! Knows no file, process, clock or database.
 
 pub mod compare;
+pub mod confirm;
 pub mod stats;
 #[cfg(test)]
 mod tests;
