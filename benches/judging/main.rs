@@ -4,12 +4,14 @@
 //! `cargo bench --bench judging -- [quick] [aa] [cp] [tcpd] [speed]`
 
 mod aa;
+mod cp;
 mod data;
+mod tcpd;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == "quick");
-    let names = ["aa"];
+    let names = ["aa", "cp", "tcpd"];
     let chosen = |name: &str| {
         let any = words.iter().any(|word| names.contains(&word.as_str()));
         !any || words.iter().any(|word| word == name)
@@ -18,6 +20,12 @@ fn main() {
     println!("|---|---|---|");
     if chosen("aa") {
         aa::run(quick);
+    }
+    if chosen("cp") {
+        cp::run(quick);
+    }
+    if chosen("tcpd") {
+        tcpd::run();
     }
 }
 

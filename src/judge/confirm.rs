@@ -56,7 +56,7 @@ pub fn candidates(family: &[(Question, Comparison)], policy: &Policy) -> Vec<usi
 ///
 /// Giving up early can only withhold findings, so it costs [`merge`] nothing of its validity.
 pub fn worth_the_rest(screen: &Comparison, so_far: &Comparison) -> bool {
-    one_sided(screen, so_far).is_some_and(|p| p <= 0.25)
+    one_sided(screen, so_far).is_some_and(|p| p < 0.5)
 }
 
 /// What a screening comparison and its confirmation from fresh samples say together; give the

@@ -1,6 +1,7 @@
 //! Owns the way from samples to verdicts. Pure functions; each names its formula and source.
 //! Knows no file, process, clock or database.
 
+pub mod changepoint;
 pub mod compare;
 pub mod confirm;
 pub mod stats;
