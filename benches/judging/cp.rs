@@ -17,7 +17,7 @@ const SIGMA: f64 = 0.01;
 
 pub fn run(quick: bool) {
     let (pools, _) = pools();
-    let series = if quick { 100 } else { 1000 };
+    let series = if quick { 500 } else { 1000 };
     let mut random = Random(7);
     let quiet: usize = (0..series)
         .map(|_| found(&draw(&pools, None, &mut random)).len())

@@ -6,12 +6,13 @@
 mod aa;
 mod cp;
 mod data;
+mod speed;
 mod tcpd;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == "quick");
-    let names = ["aa", "cp", "tcpd"];
+    let names = ["aa", "cp", "tcpd", "speed"];
     let chosen = |name: &str| {
         let any = words.iter().any(|word| names.contains(&word.as_str()));
         !any || words.iter().any(|word| word == name)
@@ -26,6 +27,9 @@ fn main() {
     }
     if chosen("tcpd") {
         tcpd::run();
+    }
+    if chosen("speed") {
+        speed::run(quick);
     }
 }
 

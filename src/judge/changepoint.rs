@@ -14,6 +14,12 @@ const LEVELS_MAX: usize = 256;
 /// Grid of candidate levels in sigma: a level off by a sixteenth costs 0.004 sigma² a point.
 const LEVEL_STEP: f64 = 0.125;
 
+/// The autocorrelation that is believed at the most.
+const RHO_MAX: f64 = 0.9;
+
+/// Rounds of segmenting and learning the noise anew; most series need one.
+const PASSES_MAX: usize = 8;
+
 /// Points on either side of a change that its size is estimated from.
 const NEIGHBOURS_MAX: usize = 100;
 
@@ -34,8 +40,8 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             min_segment: 5,
-            penalty: 4.0,
-            clip: 3.0,
+            penalty: 3.0,
+            clip: 2.0,
             min_effect: 0.0,
         }
     }
@@ -57,11 +63,14 @@ pub struct Change {
 
 /// The change points of a series in ascending order; None is a gap and is passed over.
 ///
-/// Minimises Σ over segments of Σ min((xᵢ − μ)², (clip·σ)²) + β per change, over all partitions into
-/// segments of at least `min_segment` points: optimal partitioning (Jackson et al., 2005) of the biweight
-/// loss (Fearnhead & Rigaill, 2019), β = penalty·ln n·σ²·(1 + ρ)/(1 − ρ) with ρ the lag-1 autocorrelation
-/// within segments. x is the logarithm where all values are above zero. Same input, same
-/// bytes out: no randomness, no parallel sums.
+/// Minimises Σ over segments of Σ min((xᵢ − μ)², K²) + β per change, over all partitions into segments
+/// of at least `min_segment` points: optimal partitioning (Jackson et al., 2005) of the biweight loss
+/// (Fearnhead & Rigaill, 2019). β = penalty·ln n·σ²·f, K² = (clip·σ)²·√f, where f = (1 + ρ)/(1 − ρ) is the
+/// growth of a mean's variance by autocorrelation (Bartlett, 1946) with ρ the lag-1
+/// autocorrelation within segments: σ, ρ and the segments are found in turn until they agree.
+/// √f lets a long excursion of a slowly wandering series count, as its β is higher. x is the
+/// logarithm where all values are above zero. Same input, same bytes out: no randomness, no parallel
+/// sums.
 pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let places: Vec<usize> = (0..series.len())
         .filter(|i| series[*i].is_some_and(f64::is_finite))
@@ -76,9 +85,16 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= 2 * options.min_segment.max(1)) else {
         return Vec::new();
     };
-    let first = segment(&x, sigma, 1.0, options);
-    let noise = Noise::within(&x, &first, sigma);
-    let mut starts = segment(&x, noise.sigma, noise.inflation(), options);
+    let mut starts = segment(&x, sigma, 1.0, options);
+    let mut noise = Noise::within(&x, &starts, sigma);
+    for _ in 0..PASSES_MAX {
+        let before = std::mem::take(&mut starts);
+        starts = segment(&x, noise.sigma, noise.inflation(), options);
+        if starts == before {
+            break;
+        }
+        noise = Noise::within(&x, &starts, sigma);
+    }
     drop_small(&x, &mut starts, logs, options.min_effect);
     let describe = |i: usize| {
         let end = starts.get(i + 1).copied().unwrap_or(x.len());
@@ -121,11 +137,11 @@ impl Noise {
         };
         Noise {
             sigma,
-            rho: rho.clamp(0.0, 0.9),
+            rho: rho.clamp(0.0, RHO_MAX),
         }
     }
 
-    /// How much the variance of a mean grows by autocorrelation: (1 + ρ)/(1 − ρ) (Bartlett, 1946).
+    /// f of [`changes`].
     fn inflation(&self) -> f64 {
         (1.0 + self.rho) / (1.0 - self.rho)
     }
@@ -187,7 +203,7 @@ fn segment(x: &[f64], sigma: f64, inflation: f64, options: &Options) -> Vec<usiz
     let m = options.min_segment.max(1);
     let n = x.len();
     let beta = options.penalty * (n as f64).ln() * inflation;
-    let limit = options.clip * options.clip;
+    let limit = options.clip.powi(2) * inflation.sqrt();
     let levels = levels(x, sigma, m);
     let count = levels.len();
     let unit = 1.0 / sigma;

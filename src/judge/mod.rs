@@ -4,6 +4,7 @@
 pub mod changepoint;
 pub mod compare;
 pub mod confirm;
+pub mod history;
 pub mod stats;
 #[cfg(test)]
 mod tests;

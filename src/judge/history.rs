@@ -1,0 +1,55 @@
+//! Owns what one more night adds to a series: reported changes stand, only the tail is looked at.
+//! Does not know where series and reports are kept.
+
+use serde::Serialize;
+
+use super::changepoint::{Change, Options, changes};
+
+/// Points of the tail that are looked at, however long the series is.
+pub const TAIL_MAX: usize = 200;
+
+/// What a full analysis says of a change that was reported before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Found again at the same index.
+    Stands,
+    /// Found again, but at this index.
+    Moved { to: usize },
+    /// Not found any more.
+    Gone,
+}
+
+/// The changes that the newest points add to those reported before; the reported ones are neither
+/// moved nor withdrawn. Looks at the points since the last reported change, at most the
+/// last [`TAIL_MAX`]: the cost of a night does not grow with the series.
+///
+/// Give the indices reported so far in ascending order; what is returned belongs at their end.
+pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> Vec<Change> {
+    let since = reported.last().copied().unwrap_or(0);
+    let begin = since
+        .max(series.len().saturating_sub(TAIL_MAX))
+        .min(series.len());
+    let mut found = changes(&series[begin..], options);
+    for change in &mut found {
+        change.index += begin;
+    }
+    found
+}
+
+/// Compares reported changes with a fresh analysis of the whole series: one word for each, in their
+/// order. A change counts as moved where the fresh one lies within `min_segment` points.
+pub fn review(reported: &[usize], fresh: &[Change], options: &Options) -> Vec<Standing> {
+    let standing = |index: &usize| {
+        let nearest = fresh
+            .iter()
+            .map(|change| change.index)
+            .min_by_key(|at| at.abs_diff(*index));
+        match nearest.filter(|at| at.abs_diff(*index) <= options.min_segment) {
+            Some(at) if at == *index => Standing::Stands,
+            Some(to) => Standing::Moved { to },
+            None => Standing::Gone,
+        }
+    };
+    reported.iter().map(standing).collect()
+}
