@@ -21,7 +21,7 @@ const RHO_MAX: f64 = 0.9;
 const PASSES_MAX: usize = 8;
 
 /// Points on either side of a change that its size is estimated from.
-const NEIGHBOURS_MAX: usize = 100;
+const NEIGHBOURS_MAX: usize = 50;
 
 /// How changes are looked for. The defaults suit nightly benchmark series.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -211,48 +211,68 @@ fn segment(x: &[f64], sigma: f64, inflation: f64, options: &Options) -> Vec<usiz
     // Losses of the last m points at each level, as a ring, and their sums.
     let mut ring = vec![0.0; m * count];
     let mut recent = vec![0.0; count];
+    // Least cost of a partition whose last segment lies at a level, and where that segment starts:
+    // an f64 like the rest, so that the loop runs on vectors.
     let mut best = vec![f64::INFINITY; count];
-    let mut start = vec![0u32; count];
+    let mut start = vec![0.0; count];
     // F and the start of the last segment, by number of points.
     let mut total = vec![f64::INFINITY; n + 1];
-    let mut last = vec![0u32; n + 1];
+    let mut last = vec![0; n + 1];
     total[0] = -beta;
     for t in 1..=n {
         let value = x[t - 1] * unit;
         let slot = (t % m) * count;
-        let losses = &mut ring[slot..slot + count];
-        let opened = match t.checked_sub(m) {
-            Some(at) => total[at] + beta,
-            None => f64::INFINITY,
-        };
-        let from = t.saturating_sub(m) as u32;
-        for i in 0..count {
-            let deviation = value - scaled[i];
-            let loss = (deviation * deviation).min(limit);
-            let sum = recent[i] + (loss - losses[i]);
-            losses[i] = loss;
-            recent[i] = sum;
-            let stay = best[i] + loss;
-            let open = opened + sum;
-            let better = open < stay;
-            best[i] = if better { open } else { stay };
-            start[i] = if better { from } else { start[i] };
+        let opened = t
+            .checked_sub(m)
+            .map_or(f64::INFINITY, |at| total[at] + beta);
+        let from = t.saturating_sub(m) as f64;
+        let old = ring[slot..slot + count].iter_mut().zip(&mut recent);
+        let state = best.iter_mut().zip(&mut start);
+        for (level, ((loss, recent), (best, start))) in scaled.iter().zip(old.zip(state)) {
+            let square = (value - level) * (value - level);
+            // Not f64::min: its care for NaN keeps the loop from running on vectors.
+            let now = if square < limit { square } else { limit };
+            *recent += now - *loss;
+            *loss = now;
+            let stay = *best + now;
+            let open = opened + *recent;
+            // As `from` only grows, the larger one is the newer; an assignment under a condition
+            // would keep the loop from running on vectors.
+            let opened_at = if open < stay { from } else { 0.0 };
+            *start = if opened_at > *start {
+                opened_at
+            } else {
+                *start
+            };
+            *best = if open < stay { open } else { stay };
         }
-        for i in 0..count {
-            if best[i] < total[t] {
-                total[t] = best[i];
-                last[t] = start[i];
-            }
-        }
+        let (least, at) = least(&best, &start);
+        total[t] = least;
+        last[t] = at as usize;
     }
     let mut starts = Vec::new();
     let mut end = n;
     while last[end] > 0 {
-        end = last[end] as usize;
+        end = last[end];
         starts.push(end);
     }
     starts.reverse();
     starts
+}
+
+/// The smallest cost and where its segment starts; in four lanes, so that they do not wait for each
+/// other.
+fn least(best: &[f64], start: &[f64]) -> (f64, f64) {
+    let mut lanes = [(f64::INFINITY, 0.0); 4];
+    for (best, start) in best.chunks(4).zip(start.chunks(4)) {
+        for (lane, (best, start)) in lanes.iter_mut().zip(best.iter().zip(start)) {
+            let better = *best < lane.0;
+            lane.1 = if better { *start } else { lane.1 };
+            lane.0 = if better { *best } else { lane.0 };
+        }
+    }
+    let smaller = |a: (f64, f64), b: (f64, f64)| if b.0 < a.0 { b } else { a };
+    lanes.into_iter().fold((f64::INFINITY, 0.0), smaller)
 }
 
 /// Takes out changes below `min_effect`, the smallest first.
