@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::compare::{compare, compare_values, relative_half_width};
+pub use super::compare::{
+    Summary, compare, compare_summaries, compare_values, relative_half_width,
+};
 use super::stats;
 use crate::words::sample::Better;
 
@@ -29,6 +31,42 @@ pub struct Noise {
     pub sigma_log: f64,
     /// How many degrees of freedom that figure rests on.
     pub degrees: f64,
+}
+
+impl Noise {
+    /// Learns the noise from earlier sessions, each a slice of repetitions of one version; None
+    /// where no session has two samples above zero.
+    ///
+    /// Residuals r of ln x about their session's median, widened by √(n/(n − 1)); σ₀ = 1.4826·MAD(r);
+    /// σ² = mean of min(r², (3σ₀)²), a Winsorised variance (Tukey, 1962). Half of Σ(n − 1) is taken
+    /// for its degrees of freedom: with heavy tails a variance is known less well.
+    pub fn from_sessions(sessions: &[Vec<f64>]) -> Option<Noise> {
+        let mut residuals = Vec::new();
+        let mut df = 0;
+        for session in sessions {
+            let logs: Vec<f64> = session
+                .iter()
+                .filter(|x| **x > 0.0)
+                .map(|x| x.ln())
+                .collect();
+            let Some(centre) = stats::median(&logs).filter(|_| logs.len() >= 2) else {
+                continue;
+            };
+            let n = logs.len() as f64;
+            let widen = (n / (n - 1.0)).sqrt();
+            residuals.extend(logs.iter().map(|x| (x - centre) * widen));
+            df += logs.len() - 1;
+        }
+        let limit = 3.0 * stats::MAD_TO_SIGMA * stats::mad(&residuals)?;
+        let squares: Vec<f64> = residuals
+            .iter()
+            .map(|r| r.abs().min(limit).powi(2))
+            .collect();
+        Some(Noise {
+            sigma_log: stats::mean(&squares)?.sqrt(),
+            degrees: df as f64 / 2.0,
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -1,0 +1,39 @@
+//! Owns the figures of `judge`: prints `figure | measured | asked` for each protocol.
+//! Does not know what a figure is good for: docs/figures.md says it.
+//!
+//! `cargo bench --bench judging -- [quick] [aa] [cp] [tcpd] [speed]`
+
+mod aa;
+mod cp;
+mod data;
+mod speed;
+mod tcpd;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let quick = words.iter().any(|word| word == "quick");
+    let names = ["aa", "cp", "tcpd", "speed"];
+    let chosen = |name: &str| {
+        let any = words.iter().any(|word| names.contains(&word.as_str()));
+        !any || words.iter().any(|word| word == name)
+    };
+    println!("| figure | measured | asked |");
+    println!("|---|---|---|");
+    if chosen("aa") {
+        aa::run(quick);
+    }
+    if chosen("cp") {
+        cp::run(quick);
+    }
+    if chosen("tcpd") {
+        tcpd::run();
+    }
+    if chosen("speed") {
+        speed::run(quick);
+    }
+}
+
+/// One row of the table.
+fn figure(name: &str, measured: String, asked: &str) {
+    println!("| {name} | {measured} | {asked} |");
+}

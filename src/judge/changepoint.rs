@@ -1,0 +1,479 @@
+//! Owns the detector of change points: where the level of a series moved.
+//! Does not know which revision a point belongs to, nor what has been reported before.
+
+use serde::Serialize;
+
+use super::stats;
+
+/// Points of a series that are looked at; of more, the last ones.
+pub const POINTS_MAX: usize = 100_000;
+
+/// Candidate levels at the most; beyond, their grid gets coarser.
+const LEVELS_MAX: usize = 256;
+
+/// Levels that are worked on at once.
+const LANES: usize = 8;
+
+/// Grid of candidate levels in sigma: a level off by a sixteenth costs 0.004 sigma² a point.
+const LEVEL_STEP: f64 = 0.125;
+
+/// The autocorrelation that is believed at the most.
+const RHO_MAX: f64 = 0.9;
+
+/// Rounds of segmenting and learning the noise anew; most series need one.
+const PASSES_MAX: usize = 8;
+
+/// Points on either side of a change that its size is estimated from.
+const NEIGHBOURS_MAX: usize = 50;
+
+/// How changes are looked for. The defaults suit nightly benchmark series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Fewest points between two changes: what is shorter is a spike, not a level.
+    pub min_segment: usize,
+    /// Cost of a change, times ln n·sigma².
+    pub penalty: f64,
+    /// Deviations beyond so many sigma cost no more.
+    pub clip: f64,
+    /// Changes below this fraction are not told.
+    pub min_effect: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            min_segment: 5,
+            penalty: 3.0,
+            clip: 2.0,
+            min_effect: 0.0,
+        }
+    }
+}
+
+/// A place where the level moved.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// Index of the first point after the change, in the series as given (gaps count).
+    pub index: usize,
+    /// Level after / level before; None where a level is zero or the sign changed.
+    pub ratio: Option<f64>,
+    /// 95 % interval of the ratio.
+    pub ci95: Option<[f64; 2]>,
+    /// Levels before and after: medians of the points between this change and its neighbours.
+    pub before: f64,
+    pub after: f64,
+}
+
+/// The change points of a series in ascending order; None is a gap and is passed over.
+///
+/// Minimises Σ over segments of Σ min((xᵢ − μ)², K²) + β per change, over all partitions into segments
+/// of at least `min_segment` points: optimal partitioning (Jackson et al., 2005) of the biweight loss
+/// (Fearnhead & Rigaill, 2019). β = penalty·ln n·σ²·f, K² = (clip·σ)²·√f, where f = (1 + ρ)/(1 − ρ) is the
+/// growth of a mean's variance by autocorrelation (Bartlett, 1946) with ρ the lag-1
+/// autocorrelation within segments: σ, ρ and the segments are found in turn until they agree.
+/// √f lets a long excursion of a slowly wandering series count, as its β is higher. x is the
+/// logarithm where all values are above zero. Same input, same bytes out: no randomness, no parallel
+/// sums.
+pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
+    let places: Vec<usize> = (0..series.len())
+        .filter(|i| series[*i].is_some_and(f64::is_finite))
+        .collect();
+    let places = &places[places.len().saturating_sub(POINTS_MAX)..];
+    let values: Vec<f64> = places.iter().filter_map(|i| series[*i]).collect();
+    let logs = values.iter().all(|value| *value > 0.0);
+    let mut x: Vec<f64> = match logs {
+        true => values.iter().map(|value| value.ln()).collect(),
+        false => values,
+    };
+    // Small numbers leave the search more of its 24 bits.
+    let centre = stats::median(&x).unwrap_or(0.0);
+    x.iter_mut().for_each(|value| *value -= centre);
+    let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= 2 * options.min_segment.max(1)) else {
+        return Vec::new();
+    };
+    let medians = running_medians(&x, options.min_segment.max(1));
+    let mut starts = segment(&x, &medians, sigma, 1.0, options);
+    let mut noise = Noise::within(&x, &starts, sigma);
+    for _ in 0..PASSES_MAX {
+        let before = std::mem::take(&mut starts);
+        starts = segment(&x, &medians, noise.sigma, noise.inflation(), options);
+        if starts == before {
+            break;
+        }
+        noise = Noise::within(&x, &starts, sigma);
+    }
+    drop_small(&x, &mut starts, centre, logs, options.min_effect);
+    let describe = |i: usize| {
+        let end = starts.get(i + 1).copied().unwrap_or(x.len());
+        let begin = if i == 0 { 0 } else { starts[i - 1] };
+        let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
+        describe(places[starts[i]], [before, after], centre, logs, &noise)
+    };
+    (0..starts.len()).map(describe).collect()
+}
+
+/// Noise about the levels.
+struct Noise {
+    sigma: f64,
+    /// Lag-1 autocorrelation, 0 to 0.9.
+    rho: f64,
+}
+
+impl Noise {
+    /// From residuals about segment medians: sigma by MAD, ρ of residuals clipped at 3 sigma.
+    fn within(x: &[f64], starts: &[usize], fallback: f64) -> Self {
+        let mut residuals = Vec::with_capacity(x.len());
+        let mut begin = 0;
+        for end in starts.iter().copied().chain([x.len()]) {
+            let level = stats::median(&x[begin..end]).unwrap_or(0.0);
+            residuals.extend(x[begin..end].iter().map(|value| value - level));
+            begin = end;
+        }
+        let sigma = stats::mad(&residuals).unwrap_or(0.0) * stats::MAD_TO_SIGMA;
+        let sigma = if sigma > 0.0 { sigma } else { fallback };
+        let clipped: Vec<f64> = residuals
+            .iter()
+            .map(|r| r.clamp(-3.0 * sigma, 3.0 * sigma))
+            .collect();
+        let products: f64 = clipped.windows(2).map(|pair| pair[0] * pair[1]).sum();
+        let squares: f64 = clipped.iter().map(|r| r * r).sum();
+        let rho = if squares > 0.0 {
+            products / squares
+        } else {
+            0.0
+        };
+        Noise {
+            sigma,
+            rho: rho.clamp(0.0, RHO_MAX),
+        }
+    }
+
+    /// f of [`changes`].
+    fn inflation(&self) -> f64 {
+        (1.0 + self.rho) / (1.0 - self.rho)
+    }
+}
+
+/// Sigma of the noise from steps between neighbours, which a change of level hardly touches:
+/// quantiles of |xᵢ₊₁ − xᵢ|/√2 (Rice, 1984, made robust). The median, or the first higher quantile
+/// that is not zero where the resolution is coarse; for a series of exact levels half its smallest
+/// step. None where nothing ever changes.
+fn step_sigma(x: &[f64]) -> Option<f64> {
+    let mut steps: Vec<f64> = x.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
+    steps.sort_unstable_by(f64::total_cmp);
+    // Quantile and the standard normal's quantile at that share of |z|.
+    let by_quantile = [(0.5, 0.6745), (0.75, 1.1503), (0.9, 1.6449)]
+        .into_iter()
+        .map(|(q, z)| {
+            steps
+                .get((q * steps.len() as f64) as usize)
+                .map_or(0.0, |step| step / z)
+        })
+        .find(|sigma| *sigma > 0.0);
+    let smallest = || {
+        steps
+            .iter()
+            .find(|step| **step > 0.0)
+            .map(|step| step / 2.0)
+    };
+    by_quantile
+        .or_else(smallest)
+        .map(|sigma| sigma / std::f64::consts::SQRT_2)
+}
+
+/// Medians of `window` neighbouring points, in ascending order: where a level can be.
+fn running_medians(x: &[f64], window: usize) -> Vec<f64> {
+    let mut scratch = vec![0.0; window];
+    let median = |points: &[f64]| {
+        scratch.copy_from_slice(points);
+        *scratch.select_nth_unstable_by(window / 2, f64::total_cmp).1
+    };
+    let mut medians: Vec<f64> = x.windows(window).map(median).collect();
+    medians.sort_unstable_by(f64::total_cmp);
+    medians
+}
+
+/// Candidate levels: `medians` in units of sigma, on a grid, in ascending order; the last one is
+/// repeated up to a whole number of lanes.
+fn levels(medians: &[f64], sigma: f64) -> Vec<f32> {
+    let mut step = LEVEL_STEP;
+    loop {
+        let mut cells: Vec<f64> = medians.iter().map(|m| (m / sigma / step).round()).collect();
+        cells.dedup();
+        if cells.len() <= LEVELS_MAX {
+            let mut levels: Vec<f32> = cells.iter().map(|cell| (cell * step) as f32).collect();
+            let last = levels.last().copied().unwrap_or(0.0);
+            levels.resize(levels.len().next_multiple_of(LANES), last);
+            return levels;
+        }
+        step *= 2.0;
+    }
+}
+
+/// Starts of all segments but the first, by dynamic programming over (point, level):
+/// best(t, μ) = min(best(t − 1, μ), F(t − m) + β + the m − 1 losses before) + loss(xₜ, μ),
+/// F(t) = min over μ. Costs are in units of sigma² and need no more than 24 bits.
+fn segment(
+    x: &[f64],
+    medians: &[f64],
+    sigma: f64,
+    inflation: f64,
+    options: &Options,
+) -> Vec<usize> {
+    let m = options.min_segment.max(1);
+    let n = x.len();
+    let beta = (options.penalty * (n as f64).ln() * inflation) as f32;
+    let limit = (options.clip.powi(2) * inflation.sqrt()) as f32;
+    let levels = levels(medians, sigma);
+    let count = levels.len();
+    // Losses of the last m points at each level, as a ring, and their sums.
+    let mut ring = vec![0.0f32; m * count];
+    let mut recent = vec![0.0f32; count];
+    // Least cost of a partition whose last segment lies at a level, and where that segment starts:
+    // a float like the rest, so that the loop runs on vectors; exact up to 2²⁴.
+    let mut best = vec![f32::INFINITY; count];
+    let mut start = vec![0.0f32; count];
+    // F and the start of the last segment, by number of points.
+    let mut total = vec![f32::INFINITY; n + 1];
+    let mut last = vec![0; n + 1];
+    total[0] = -beta;
+    for t in 1..=n {
+        let value = (x[t - 1] / sigma) as f32;
+        let slot = (t % m) * count;
+        let opened = t
+            .checked_sub(m)
+            .map_or(f32::INFINITY, |at| total[at] + beta);
+        let from = t.saturating_sub(m) as f32;
+        let old = ring[slot..slot + count].iter_mut().zip(&mut recent);
+        let state = best.iter_mut().zip(&mut start);
+        for (level, ((loss, recent), (best, start))) in levels.iter().zip(old.zip(state)) {
+            let square = (value - level) * (value - level);
+            // Not f32::min: its care for NaN keeps the loop from running on vectors.
+            let now = if square < limit { square } else { limit };
+            *recent += now - *loss;
+            *loss = now;
+            let stay = *best + now;
+            let open = opened + *recent;
+            // As `from` only grows, the larger one is the newer; an assignment under a condition
+            // would keep the loop from running on vectors.
+            let newer = if open < stay { from } else { 0.0 };
+            *start = if newer > *start { newer } else { *start };
+            *best = if open < stay { open } else { stay };
+        }
+        let (least, at) = least(&best, &start);
+        total[t] = least;
+        last[t] = at as usize;
+    }
+    let mut starts = Vec::new();
+    let mut end = n;
+    while last[end] > 0 {
+        end = last[end];
+        starts.push(end);
+    }
+    starts.reverse();
+    starts
+}
+
+/// The smallest cost and where its segment starts. Lane by lane, so that it runs on vectors.
+fn least(best: &[f32], start: &[f32]) -> (f32, f32) {
+    let mut costs = [f32::INFINITY; LANES];
+    let mut starts = [0.0; LANES];
+    for (best, start) in best.chunks_exact(LANES).zip(start.chunks_exact(LANES)) {
+        for i in 0..LANES {
+            starts[i] = if best[i] < costs[i] {
+                start[i]
+            } else {
+                starts[i]
+            };
+            costs[i] = if best[i] < costs[i] {
+                best[i]
+            } else {
+                costs[i]
+            };
+        }
+    }
+    let smaller = |a: (f32, f32), b: (f32, f32)| if b.0 < a.0 { b } else { a };
+    let lanes = costs.into_iter().zip(starts);
+    lanes.fold((f32::INFINITY, 0.0), smaller)
+}
+
+/// Takes out changes below `min_effect`, the smallest first.
+fn drop_small(x: &[f64], starts: &mut Vec<usize>, centre: f64, logs: bool, min_effect: f64) {
+    let level = |begin: usize, end: usize| centre + stats::median(&x[begin..end]).unwrap_or(0.0);
+    while min_effect > 0.0 && !starts.is_empty() {
+        let size = |i: usize| {
+            let begin = if i == 0 { 0 } else { starts[i - 1] };
+            let end = starts.get(i + 1).copied().unwrap_or(x.len());
+            let (before, after) = (level(begin, starts[i]), level(starts[i], end));
+            match logs {
+                true => (after - before).abs().exp_m1(),
+                false => (after - before).abs() / before.abs().min(after.abs()),
+            }
+        };
+        let sizes: Vec<f64> = (0..starts.len()).map(size).collect();
+        let smallest = (0..sizes.len()).min_by(|a, b| sizes[*a].total_cmp(&sizes[*b]));
+        match smallest.filter(|i| sizes[*i] < min_effect) {
+            Some(i) => starts.remove(i),
+            None => break,
+        };
+    }
+}
+
+fn describe(
+    index: usize,
+    [before, after]: [&[f64]; 2],
+    centre: f64,
+    logs: bool,
+    noise: &Noise,
+) -> Change {
+    let near_before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
+    let near_after = &after[..after.len().min(NEIGHBOURS_MAX)];
+    let shift = stats::hodges_lehmann_shift(near_before, near_after).unwrap_or(0.0);
+    let weight = 1.0 / near_before.len() as f64 + 1.0 / near_after.len() as f64;
+    let half =
+        1.96 * noise.sigma * (weight * noise.inflation() * std::f64::consts::FRAC_PI_3).sqrt();
+    let level = |points: &[f64]| {
+        let level = centre + stats::median(points).unwrap_or(0.0);
+        if logs { level.exp() } else { level }
+    };
+    let (before, after) = (level(before), level(after));
+    let ratio = |shift: f64| match logs {
+        true => shift.exp(),
+        false => (before + shift) / before,
+    };
+    let comparable = logs || before * (before + shift) > 0.0;
+    let ends = [ratio(shift - half), ratio(shift + half)];
+    Change {
+        index,
+        ratio: comparable.then(|| ratio(shift)),
+        ci95: comparable.then(|| [ends[0].min(ends[1]), ends[0].max(ends[1])]),
+        before,
+        after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Noise of about ±1 % without a pattern.
+    fn noise(i: usize) -> f64 {
+        1.0 + 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5)
+    }
+
+    fn series(n: usize, level: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
+        (0..n).map(|i| Some(level(i) * noise(i))).collect()
+    }
+
+    fn indices(series: &[Option<f64>]) -> Vec<usize> {
+        changes(series, &Options::default())
+            .iter()
+            .map(|change| change.index)
+            .collect()
+    }
+
+    #[test]
+    fn steps_are_found_and_spikes_are_not() {
+        let check = |level: fn(usize) -> f64, expected: &[usize]| {
+            assert_eq!(indices(&series(120, level)), expected)
+        };
+        check(|_| 50.0, &[]);
+        check(|i| if i < 70 { 50.0 } else { 52.0 }, &[70]);
+        check(|i| if i < 70 { 50.0 } else { 25.0 }, &[70]);
+        check(
+            |i| if (40..80).contains(&i) { 52.0 } else { 50.0 },
+            &[40, 80],
+        );
+        // One, two and three wild points are no level.
+        check(|i| if i == 60 { 5e6 } else { 50.0 }, &[]);
+        check(|i| if (60..63).contains(&i) { 90.0 } else { 50.0 }, &[]);
+        // Values of zero and below are looked at as they are.
+        check(|i| if i < 70 { -50.0 } else { -60.0 }, &[70]);
+    }
+
+    #[test]
+    fn short_constant_and_exact_series() {
+        let check = |values: &[f64], expected: &[usize]| {
+            let series: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+            assert_eq!(indices(&series), expected, "{values:?}");
+        };
+        check(&[], &[]);
+        check(&[1.0], &[]);
+        check(&[1.0, 9.0], &[]);
+        check(&[7.0; 50], &[]);
+        check(&[0.0; 50], &[]);
+        // An instruction count that moved by a millionth.
+        let exact: Vec<f64> = (0..40)
+            .map(|i| if i < 25 { 1e6 } else { 1e6 + 1.0 })
+            .collect();
+        check(&exact, &[25]);
+        check(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY], &[]);
+    }
+
+    #[test]
+    fn gaps_are_passed_over_and_counted() {
+        let mut all = series(120, |i| if i < 70 { 50.0 } else { 53.0 });
+        for gap in (0..120).filter(|i| i % 7 == 3 || (60..70).contains(i)) {
+            all[gap] = None;
+        }
+        assert_eq!(indices(&all), [70]);
+    }
+
+    #[test]
+    fn a_change_tells_its_size() {
+        let found = changes(
+            &series(200, |i| if i < 90 { 50.0 } else { 55.0 }),
+            &Options::default(),
+        );
+        let [low, high] = found[0].ci95.unwrap();
+        assert!(low < 1.1 && 1.1 < high && high - low < 0.01, "{found:?}");
+        assert!((found[0].before - 50.0).abs() < 0.3 && (found[0].after - 55.0).abs() < 0.3);
+        let across = changes(
+            &series(80, |i| if i < 40 { -5.0 } else { 5.0 }),
+            &Options::default(),
+        );
+        assert_eq!((across[0].index, across[0].ratio), (40, None));
+    }
+
+    #[test]
+    fn changes_too_small_to_matter_are_left_out() {
+        let all = series(300, |i| [100.0, 103.0, 120.0][i / 100]);
+        let options = Options {
+            min_effect: 0.05,
+            ..Options::default()
+        };
+        assert_eq!(indices(&all), [100, 200]);
+        let found = changes(&all, &options);
+        assert_eq!(found.iter().map(|c| c.index).collect::<Vec<_>>(), [200]);
+    }
+
+    proptest! {
+        #[test]
+        fn units_do_not_matter(step in 1.05..2.0f64, scale in 1e-3..1e3f64, at in 30usize..90) {
+            let one = series(120, |i| if i < at { 50.0 } else { 50.0 * step });
+            let other: Vec<Option<f64>> = one.iter().map(|x| x.map(|x| x * scale)).collect();
+            prop_assert_eq!(indices(&one), indices(&other));
+            prop_assert_eq!(indices(&one), vec![at]);
+        }
+
+        #[test]
+        fn any_input_gives_ordered_changes_and_finite_numbers(
+            values in prop::collection::vec(prop_oneof![
+                4 => (-1e3..1e3f64).prop_map(Some),
+                1 => Just(None),
+                1 => Just(Some(0.0)),
+                1 => Just(Some(1e300)),
+                1 => Just(Some(-1e-300)),
+            ], 0..80),
+        ) {
+            let found = changes(&values, &Options::default());
+            prop_assert!(found.windows(2).all(|pair| pair[0].index + 5 <= pair[1].index));
+            for change in &found {
+                prop_assert!(values[change.index].is_some());
+                prop_assert!(change.before.is_finite() && change.after.is_finite());
+            }
+            prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
+        }
+    }
+}
