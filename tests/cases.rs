@@ -8,7 +8,7 @@
 //! - Compared is the whole of standard output; where that is empty, of standard error.
 //! - `[exit N]` is the last line of a command that does not end with 0.
 //! - `$ cells …` takes the arguments of `matrix plan` and prints the names of the cells, sorted.
-//! - The folder's path, keys and durations are replaced: `[DIR]`, `[KEY]`, `[TIME]`.
+//! - The folder's path, keys and tiny durations are replaced: `[DIR]`, `[KEY]`, `[TIME]`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -77,6 +77,11 @@ impl Copy {
         for (pattern, instead) in [
             (r"\b[0-9a-f]{32}\b", "[KEY]"),
             (r"([-/(])[0-9a-f]{8}([\s/)'\x22]|$)", "${1}[KEY]${2}"),
+            // What a `null` machine took is a fraction of a millisecond.
+            (
+                r"(\x22estimate_s\x22:) (0\.0+[1-9]\d*|\d.*e-\d+)",
+                "${1} [TIME]",
+            ),
         ] {
             let pattern = Regex::new(&format!("(?m){pattern}")).unwrap();
             text = pattern.replace_all(&text, instead).into_owned();
@@ -174,4 +179,51 @@ fn scenarios_print_what_they_say() {
         differences.is_empty(),
         "\n{differences}\nif that is right: MATRIX_UPDATE=1 cargo test --test cases"
     );
+}
+
+/// Matrices that other projects publish, written in our grammar: how many cells each has.
+#[test]
+fn published_matrices_have_their_cells() {
+    let published = [
+        ("benchfio", 98),
+        ("benchmark-operator", 8),
+        ("cbt-bluestore", 66),
+        ("cbt-xfs", 39),
+        ("firecracker-block", 18),
+        ("gha-docs", 6),
+        ("kdevops-perf", 1080),
+        ("kdevops-quick", 8),
+        ("kdevops-xfs-all", 4320),
+        ("lkp-1ssd-nvme-read", 36),
+        ("lkp-2pmem-dax", 120),
+        ("lkp-local-disk", 96),
+        ("pbench-fio-default", 6),
+        ("qemu-aio-cache", 12),
+        ("qemu-simplebench", 9),
+        ("run-perf-fio", 27),
+        ("tp-qemu-block-performance", 40),
+    ];
+    for (name, cells) in published {
+        let copy = Copy::of(&cases().join(format!("published-{name}")));
+        let output = copy.matrix(&["plan", "matrix.toml", "--json"].map(String::from));
+        let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&plan["cells"], name), (&cells.into(), name));
+        // No two cells of theirs measure the same.
+        assert_eq!(
+            (&plan["steps"]["run"]["total"], name),
+            (&cells.into(), name)
+        );
+    }
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    let copy = Copy::of(&cases().join("product"));
+    let file = copy.folder.path().join("matrix.toml");
+    let mut text = fs::read_to_string(&file).unwrap();
+    text.push_str(&"# much\n".repeat(4 * 1024 * 1024 / 7));
+    fs::write(&file, text).unwrap();
+    let answer = copy.answer("matrix plan matrix.toml");
+    assert!(answer.contains("at most 4194304 are read"), "{answer}");
+    assert!(answer.ends_with("[exit 2]\n"), "{answer}");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::decode;
-use crate::config::matrix::Matrix;
+use crate::config::matrix::{Matrix, ParserDecl};
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
 use crate::edge::parse::Parser;
@@ -127,10 +127,13 @@ fn nothing_selected(common: &Common) -> Stop {
 pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     let name = common.matrix.display().to_string();
     let text = read(&common.matrix).map_err(|reason| {
-        Stop::from(
-            Diagnostic::error(format!("`{name}` cannot be read: {reason}"))
-                .help("give the path of a matrix file, such as `matrices/qemu-block.toml`"),
-        )
+        let problem = Diagnostic::error(format!("`{name}` cannot be read: {reason}"));
+        Stop::from(match common.matrix.is_file() {
+            true => problem,
+            false => {
+                problem.help("give the path of a matrix file, such as `matrices/qemu-block.toml`")
+            }
+        })
     })?;
     let file = sources.add(name, text);
     let folder = common.matrix.parent().unwrap_or(Path::new("")).to_owned();
@@ -143,7 +146,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         return Err(Stop::usage(diagnostics));
     };
     show::diagnostics(&diagnostics, sources);
-    let parser = parser(&matrix)?;
+    let parser = parsers(&matrix)?;
     let mut only = Vec::new();
     for text in &common.only {
         let source = sources.add("--only", text.clone());
@@ -166,31 +169,61 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     })
 }
 
-fn parser(matrix: &Matrix) -> Result<Parser, Stop> {
-    let declared = &matrix.run.parser;
+/// The parser of `[run]`. Those of monitors must be good, too.
+fn parsers(matrix: &Matrix) -> Result<Parser, Stop> {
+    let run = parser(&matrix.run.parser);
+    let monitors = matrix.monitors.iter();
+    let mut problems: Vec<Diagnostic> = monitors
+        .filter_map(|monitor| parser(&monitor.parser).err())
+        .flatten()
+        .collect();
+    match run {
+        Ok(parser) if problems.is_empty() => Ok(parser),
+        Ok(_) => Err(Stop::usage(problems)),
+        Err(own) => {
+            problems.splice(0..0, own);
+            Err(Stop::usage(problems))
+        }
+    }
+}
+
+fn parser(declared: &ParserDecl) -> Result<Parser, Vec<Diagnostic>> {
     let options: Vec<(String, String)> = declared
         .options
         .iter()
         .map(|(name, value)| (name.value.clone(), value.clone()))
         .collect();
-    Parser::new(&declared.kind.value, &options).map_err(|problems| {
-        let at = |problem| Diagnostic::error(problem).at(declared.kind.span, "declared here");
-        Stop::usage(problems.into_iter().map(at).collect())
-    })
+    // A problem names the option that it is about.
+    let at = |problem: String| {
+        let mut options = declared.options.iter();
+        let option = options.find(|(name, _)| problem.contains(&format!("`{}`", name.value)));
+        let place = option.map_or(declared.kind.span, |(name, _)| name.span);
+        Diagnostic::error(problem).at(place, "declared here")
+    };
+    Parser::new(&declared.kind.value, &options)
+        .map_err(|problems| problems.into_iter().map(at).collect())
 }
 
 fn read(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
-    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let file = std::fs::File::open(path).map_err(in_words)?;
     let mut bytes = Vec::new();
-    file.take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(|error| error.to_string())?;
-    String::from_utf8(bytes).map_err(|error| {
-        format!(
-            "it is not UTF-8 (byte {})",
-            error.utf8_error().valid_up_to() + 1
-        )
+    file.take(limit).read_to_end(&mut bytes).map_err(in_words)?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line} is not UTF-8")
+    })?;
+    // A byte-order mark says nothing in UTF-8, and would shift columns.
+    Ok(match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
     })
+}
+
+/// Without the number, which tells a person nothing.
+fn in_words(error: std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

@@ -161,7 +161,7 @@ fn step_name(plan: &Plan, node: Node) -> String {
         plan.scope()
             .name_of(plan.cells.cell(cell as usize), &visible)
     };
-    match node {
+    let name = match node {
         Node::Build(step) => {
             let cell = plan.steps.builds.steps[step as usize].cell;
             format!("build {}", projection(cell, &plan.steps.builds.axes))
@@ -187,7 +187,8 @@ fn step_name(plan: &Plan, node: Node) -> String {
                 .name_without(plan.cells.cell(cell), &[compare.axis]);
             format!("compare {} {name}", plan.cells.axes[compare.axis].name)
         }
-    }
+    };
+    name.trim_end().to_owned()
 }
 
 fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> String {
@@ -217,9 +218,11 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> 
         ]);
     }
     out.push_str(&text::lines(&table));
-    for (excluded, rule) in plan.cells.excluded.iter().zip(&plan.matrix.excludes) {
+    let rules = plan.cells.excluded.iter().zip(&plan.matrix.excludes);
+    for (index, (excluded, rule)) in rules.enumerate() {
         let reason = rule.reason.as_deref().unwrap_or(&rule.when.text);
-        let _ = writeln!(out, "\n{} excluded: {reason}", count(*excluded, "cell"));
+        let gap = if index == 0 { "\n" } else { "" };
+        let _ = writeln!(out, "{gap}{} excluded: {reason}", count(*excluded, "cell"));
     }
     if todo.is_nothing() {
         out.push_str("\nnothing to do: everything is stored\n");

@@ -77,12 +77,16 @@ fn names(matrix: &Matrix, problems: &mut Problems) {
                     .help(format!("write `{}`", as_identifier(name))),
             );
         }
-        if let Some(first) = seen.insert(name, span) {
-            problems.push(
+        match seen.get(name) {
+            Some(first) => problems.push(
                 Diagnostic::error(format!("the name `{name}` is used twice"))
                     .at(span, "here again")
-                    .also(first, "first here"),
-            );
+                    .also(*first, "first here")
+                    .help("axes, derived axes and set-ups share one space of names: templates use them all"),
+            ),
+            None => {
+                seen.insert(name, span);
+            }
         }
     }
     if matrix.axes.len() > AXES_MAX {
@@ -122,7 +126,8 @@ fn axis_values(matrix: &Matrix, problems: &mut Problems) {
                         value.value.label()
                     ))
                     .at(value.span, "here again")
-                    .also(first, "first here"),
+                    .also(first, "first here")
+                    .help("write each value once"),
                 );
             }
             if name == "machine" {
@@ -179,7 +184,8 @@ fn fields_in_words(value: &At<AxisValue>) -> String {
     }
 }
 
-/// Sorts derived axes so that each needs only earlier ones, or shows the ring.
+/// Sorts derived axes so that each needs only earlier ones, or shows the ring. Axes of a ring are kept,
+/// so that what uses them is not reported too.
 fn order_derived(matrix: &mut Matrix, problems: &mut Problems) {
     let mut waiting = std::mem::take(&mut matrix.derived);
     let mut ordered: Vec<DerivedAxis> = Vec::new();
@@ -189,16 +195,9 @@ fn order_derived(matrix: &mut Matrix, problems: &mut Problems) {
             .into_iter()
             .partition(|d| !d.expr.mentions.iter().any(|m| names.contains(root(m))));
         if ready.is_empty() {
-            let ring = ring(&blocked);
-            problems.push(
-                Diagnostic::error(format!(
-                    "derived axes need each other: {}",
-                    ring.join(" → ")
-                ))
-                .at(blocked[0].name.span, "part of the ring")
-                .help("one of them must be written without the others"),
-            );
-            return;
+            problems.push(ring_error(&blocked));
+            ordered.extend(blocked);
+            break;
         }
         ordered.extend(ready);
         waiting = blocked;
@@ -206,8 +205,27 @@ fn order_derived(matrix: &mut Matrix, problems: &mut Problems) {
     matrix.derived = ordered;
 }
 
-/// One ring among axes that all need another of them.
-fn ring(blocked: &[DerivedAxis]) -> Vec<String> {
+fn ring_error(blocked: &[DerivedAxis]) -> Diagnostic {
+    let ring = ring(blocked);
+    let place = (blocked.iter())
+        .find(|derived| derived.name.value == ring[0])
+        .map_or(blocked[0].name.span, |derived| derived.name.span);
+    let names: Vec<String> = ring.iter().map(|name| format!("`{name}`")).collect();
+    if let [name, _] = &names[..] {
+        return Diagnostic::error(format!("derived axis {name} needs itself"))
+            .at(place, "its own expression mentions it")
+            .help("write it with other axes only");
+    }
+    Diagnostic::error(format!(
+        "derived axes need each other: {}",
+        names.join(" → ")
+    ))
+    .at(place, "part of the ring")
+    .help("one of them must be written without the others")
+}
+
+/// One ring among axes that all need another of them: its first name stands at the end again.
+fn ring(blocked: &[DerivedAxis]) -> Vec<&str> {
     let mut path: Vec<&str> = vec![&blocked[0].name.value];
     loop {
         let last = path[path.len() - 1];
@@ -224,10 +242,7 @@ fn ring(blocked: &[DerivedAxis]) -> Vec<String> {
         let seen = path.iter().position(|name| *name == next);
         path.push(next);
         if let Some(start) = seen {
-            return path[start..]
-                .iter()
-                .map(|name| format!("`{name}`"))
-                .collect();
+            return path.split_off(start);
         }
     }
 }
@@ -250,10 +265,10 @@ impl<'a> Checker<'a> {
         // That a rule speaks of an axis does not make a difference to what is measured.
         let used = self.used.clone();
         for derived in &self.matrix.derived {
-            self.expr(&derived.expr, &["facts"]);
+            self.expr(&derived.expr);
         }
         for exclude in &self.matrix.excludes {
-            self.expr(&exclude.when, &["facts"]);
+            self.expr(&exclude.when);
         }
         for affects in &self.matrix.affects {
             self.expr(&affects.when, &["facts"]);
@@ -314,6 +329,10 @@ impl<'a> Checker<'a> {
             if self.axis_or_builtin(mention, template.span, builtins) {
                 continue;
             }
+            if BUILTIN_NAMES.contains(&root(mention)) && !builtins.contains(&root(mention)) {
+                self.not_here(mention, template.span, builtins);
+                continue;
+            }
             let before = &self.matrix.setups[..setups];
             if let Some(name) = mention.strip_suffix(".dir")
                 && before.iter().any(|setup| setup.name.value == name)
@@ -331,12 +350,11 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn expr(&mut self, expr: &'a Expr, builtins: &[&'static str]) {
+    fn expr(&mut self, expr: &'a Expr) {
         for mention in &expr.mentions {
-            if !self.axis_or_builtin(mention, expr.span, builtins) {
-                let mut names = builtins.to_vec();
-                let axes = self.axis_names();
-                names.extend(axes.iter().copied());
+            if !self.axis_or_builtin(mention, expr.span, &[]) {
+                let mut names = self.axis_names();
+                names.push("facts");
                 self.undeclared(mention, expr.span, names);
             }
         }
@@ -346,43 +364,67 @@ impl<'a> Checker<'a> {
     fn axis_or_builtin(&mut self, mention: &'a str, span: Span, builtins: &[&'static str]) -> bool {
         let name = root(mention);
         if let Some(derived) = self.matrix.derived.iter().find(|d| d.name.value == name) {
-            self.used
-                .extend(derived.expr.mentions.iter().map(|m| root(m)));
-            self.use_derived(name);
+            self.use_derived(&derived.name.value);
             return true;
         }
         let Some(axis) = self.matrix.axes.iter().find(|axis| axis.name == name) else {
-            return builtins.contains(&name) && (mention == name || name == "facts");
+            if name == "facts" {
+                self.fact(mention, span);
+            }
+            return name == "facts" || (builtins.contains(&name) && mention == name);
         };
         self.used.insert(&axis.name);
         let fields = axis.values.first().map(fields).unwrap_or_default();
         if let Some(field) = mention
             .strip_prefix(name)
             .and_then(|rest| rest.strip_prefix('.'))
-            && !fields.is_empty()
             && !fields.contains(field)
         {
             let names: Vec<&str> = fields.into_iter().collect();
+            let help = match names.is_empty() {
+                true => format!("they are plain values: write `{name}`"),
+                false => suggest(field, names),
+            };
             let place = self.place_of(mention, span);
             self.problems.push(
                 Diagnostic::error(format!(
                     "the values of axis `{name}` have no field `{field}`"
                 ))
                 .at(place, "not declared")
-                .help(suggest(field, names)),
+                .help(help),
             );
         }
         true
     }
 
+    /// `facts.NAME`: a fact that some machine has.
+    fn fact(&mut self, mention: &str, span: Span) {
+        let machines = self.matrix.machines.iter();
+        let facts: BTreeSet<&str> = machines
+            .flat_map(|machine| machine.facts.keys().map(String::as_str))
+            .collect();
+        let wanted = mention.strip_prefix("facts.").unwrap_or("");
+        if !facts.contains(wanted) {
+            let place = self.place_of(mention, span);
+            self.problems.push(
+                Diagnostic::error(format!("no machine has the fact `{wanted}`"))
+                    .at(place, "not under the `facts` of a machine")
+                    .help(suggest(wanted, facts)),
+            );
+        }
+    }
+
     /// What a derived axis needs is used where the derived axis is.
-    fn use_derived(&mut self, name: &str) {
-        if let Some(derived) = self.matrix.derived.iter().find(|d| d.name.value == name) {
-            self.used.insert(&derived.name.value);
-            for mention in &derived.expr.mentions {
-                self.used.insert(root(mention));
-                self.use_derived(root(mention));
-            }
+    fn use_derived(&mut self, name: &'a str) {
+        let derived = self.matrix.derived.iter().find(|d| d.name.value == name);
+        if self.used.insert(name)
+            && let Some(derived) = derived
+        {
+            derived
+                .expr
+                .mentions
+                .iter()
+                .for_each(|mention| self.use_derived(root(mention)));
         }
     }
 
@@ -403,12 +445,28 @@ impl<'a> Checker<'a> {
             .any(|s| s.name.value == root(mention))
     }
 
+    /// A variable that other steps have.
+    fn not_here(&mut self, mention: &str, span: Span, builtins: &[&'static str]) {
+        let place = self.place_of(mention, span);
+        let help = match builtins.is_empty() {
+            true => "axes, derived axes and `facts` can be used here".to_owned(),
+            false => format!("beside axes there are: `{}`", builtins.join("`, `")),
+        };
+        self.problems.push(
+            Diagnostic::error(format!("`{mention}` cannot be used here"))
+                .at(place, "other steps have it")
+                .help(help),
+        );
+    }
+
     fn wrong_use(&mut self, mention: &str, span: Span) {
         let place = self.place_of(mention, span);
         let name = root(mention);
         let help = match self.matrix.setups.iter().any(|s| s.name.value == name) {
             true => {
-                format!("a step can use the folder of a set-up written before it: `{name}.dir`")
+                format!(
+                    "`{name}.dir` is known to steps after the set-up `{name}`; in the set-up itself it is `dir`"
+                )
             }
             false => format!("`{name}` has no fields: write `{{{{ {name} }}}}`"),
         };
@@ -449,7 +507,9 @@ const UNTIL_NAMES: [&str; 2] = ["ci95", "n"];
 fn unused_axes(matrix: &Matrix, used: &BTreeSet<String>, problems: &mut Problems) {
     for axis in &matrix.axes {
         let always = ["machine", "version"].contains(&axis.name.as_str());
-        if !always && !used.contains(axis.name.as_str()) {
+        // A name that cannot be used was reported as such.
+        let usable = is_identifier(&axis.name) && !BUILTIN_NAMES.contains(&axis.name.as_str());
+        if usable && !always && !used.contains(axis.name.as_str()) {
             problems.push(
                 Diagnostic::error(format!("axis `{}` is never used", axis.name))
                     .at(axis.span, "no command mentions it")

@@ -35,7 +35,7 @@ pub fn matrix(
     let text = sources.text(file).to_owned();
     let matrix = read::parse(file, &text, &mut problems).and_then(|toml| {
         let whole = Span::new(file, 0..text.len().min(1));
-        let table = Table::new("the matrix", file, whole, toml.get_ref());
+        let table = Table::new("a matrix file", file, whole, toml.get_ref());
         Decoder {
             problems: &mut problems,
             engine: Engine::default(),
@@ -59,6 +59,14 @@ struct Decoder<'p> {
 
 impl Decoder<'_> {
     fn matrix(mut self, mut top: Table, sources: &mut Sources, load: Load) -> Option<Matrix> {
+        if top.is_empty() {
+            self.problems.push(
+                Diagnostic::error("this matrix is empty")
+                    .at(top.span, "this file")
+                    .help("it needs `[matrix]` with a `name`, `[run]` and `[metrics]`"),
+            );
+            return None;
+        }
         let mut head = self.table(&mut top, "matrix", "[matrix]");
         let name = head
             .as_mut()
@@ -387,7 +395,7 @@ impl Decoder<'_> {
     }
 
     fn axis_values(&mut self, node: &Node) -> Vec<At<AxisValue>> {
-        let values = node.array(self.problems).unwrap_or_default();
+        let values = node.array("values", self.problems).unwrap_or_default();
         if values.is_empty() && node.value.is_array() {
             node.wrong("an array of at least one value", self.problems);
         }
@@ -508,7 +516,7 @@ impl Decoder<'_> {
                 .unwrap_or_default();
             let timeout = self.duration(&mut table, "timeout", SETUP_TIMEOUT);
             let span = table.span;
-            if run.is_empty() && service.is_none() {
+            if table.get("run").is_none() && table.get("service").is_none() {
                 self.problems.push(
                     Diagnostic::error("this set-up does nothing")
                         .at(span, "neither `run` nor `service`")
@@ -566,6 +574,12 @@ impl Decoder<'_> {
         if node.value.is_integer() {
             let n = node.integer(1, REPEAT_MAX, self.problems)?;
             return Some(Repeat::times(n as u32));
+        }
+        if !node.value.is_table() {
+            let wanted =
+                "a whole number, or a table such as { min = 5, max = 20, until = \"ci95 < 2%\" }";
+            node.wrong(wanted, self.problems);
+            return None;
         }
         let mut table = node.table("repeat", self.problems)?;
         let min = table
@@ -693,6 +707,11 @@ impl Decoder<'_> {
                 options: Vec::new(),
             });
         }
+        if !node.value.is_table() {
+            let wanted = "the name of a parser, or a table of `kind` and its options";
+            node.wrong(wanted, self.problems);
+            return None;
+        }
         let mut table = node.table("parser", self.problems)?;
         let kind = table
             .require("kind", self.problems)
@@ -718,7 +737,7 @@ impl Decoder<'_> {
 
     /// A list of commands, each a string or a list of words.
     fn commands(&mut self, node: &Node) -> Vec<Argv> {
-        let nodes = node.array(self.problems).unwrap_or_default();
+        let nodes = node.array("commands", self.problems).unwrap_or_default();
         self.limit(&nodes, LIST_MAX, &node.what);
         nodes
             .iter()
@@ -730,10 +749,7 @@ impl Decoder<'_> {
     fn argv(&mut self, node: &Node) -> Option<Argv> {
         let words: Vec<At<String>> = match node.value.as_str() {
             Some(text) => match split_words(text) {
-                Some(words) => words
-                    .into_iter()
-                    .map(|word| At::new(word, node.span))
-                    .collect(),
+                Some(words) => placed(words, text, node.span),
                 None => {
                     self.problems.push(
                         Diagnostic::error("this command has a quote that is not closed")
@@ -846,5 +862,35 @@ impl Decoder<'_> {
     }
 }
 
+/// The words of a command line, each with its place where the file writes it as it is.
+fn placed(words: Vec<String>, line: &str, span: Span) -> Vec<At<String>> {
+    // With escapes in it, offsets of the text are not offsets of the file.
+    let is_verbatim = (span.end - span.start) as usize == line.len() + 2;
+    let mut from = 0;
+    let place = |word: &str| {
+        let at = from + line.get(from..)?.find(word).filter(|_| is_verbatim)?;
+        from = at + word.len();
+        Some(span.slice(at + 1..from + 1))
+    };
+    let places: Vec<Option<Span>> = words.iter().map(String::as_str).map(place).collect();
+    let words = words.into_iter().zip(places);
+    words
+        .map(|(word, place)| At::new(word, place.unwrap_or(span)))
+        .collect()
+}
+
 /// Package managers that `--install` can drive.
 pub const PACKAGE_MANAGERS: [&str; 2] = ["apt", "dnf"];
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// The matrix that a text declares, for tests of what comes after.
+    pub fn read(text: &str) -> Matrix {
+        let mut sources = Sources::default();
+        let file = sources.add("matrix.toml", text);
+        let (matrix, problems) = matrix(&mut sources, file, &mut |_| Err("no imports".into()));
+        matrix.unwrap_or_else(|| panic!("{problems:#?}"))
+    }
+}

@@ -58,7 +58,7 @@ pub fn parse<'a>(
             let end = range.end.max(range.start + 1).min(text.len());
             Span::new(source, range.start.min(end)..end)
         });
-        problems.push(Diagnostic::error(format!("not TOML: {}", error.message())).at(span, "here"));
+        problems.push(syntax_error(error.message(), text, span));
     }
     if more > 0
         && let Some(last) = problems.0.last_mut()
@@ -68,6 +68,33 @@ pub fn parse<'a>(
         ));
     }
     None
+}
+
+fn syntax_error(message: &str, text: &str, span: Span) -> Diagnostic {
+    let found = text
+        .get(span.start as usize..span.end as usize)
+        .unwrap_or("");
+    // The parser takes `null` for the beginning of `nan`, `fio` for that of `false`.
+    let is_value = [
+        "string values must be quoted",
+        "invalid float",
+        "invalid boolean",
+    ]
+    .iter()
+    .any(|start| message.starts_with(start));
+    let is_word = |text: &str| {
+        text.contains(char::is_alphabetic)
+            && !text.contains(|c: char| c.is_whitespace() || c == '"')
+    };
+    match message {
+        "duplicate key" => Diagnostic::error(format!("not TOML: `{found}` is there twice"))
+            .at(span, "here again")
+            .help("a key or `[table]` is written once; several of a kind are `[[table]]`"),
+        _ if is_value && is_word(found) => Diagnostic::error("not TOML: a string without quotes")
+            .at(span, "here")
+            .help(format!("write `\"{found}\"`")),
+        _ => Diagnostic::error(format!("not TOML: {message}")).at(span, "here"),
+    }
 }
 
 /// One table, its keys in the order in which they were written. Asking for a key marks it as
@@ -103,6 +130,14 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// The title in a sentence: what stands in the file between backticks, words without.
+    fn named(&self) -> String {
+        match self.title.starts_with('[') || !self.title.contains(' ') {
+            true => format!("`{}`", self.title),
+            false => self.title.clone(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -119,7 +154,7 @@ impl<'a> Table<'a> {
         let node = self.get(key);
         if node.is_none() {
             problems.push(
-                Diagnostic::error(format!("`{}` has no `{key}`", self.title))
+                Diagnostic::error(format!("{} has no `{key}`", self.named()))
                     .at(self.span, format!("`{key}` is needed here")),
             );
         }
@@ -146,7 +181,7 @@ impl<'a> Table<'a> {
     pub fn finish(self, problems: &mut Problems) {
         for (name, _) in self.rest() {
             problems.push(
-                Diagnostic::error(format!("unknown key `{}` in `{}`", name.value, self.title))
+                Diagnostic::error(format!("unknown key `{}` in {}", name.value, self.named()))
                     .at(name.span, "not known here")
                     .help(suggest(name.value, self.known.iter().copied())),
             );
@@ -177,11 +212,15 @@ pub struct Node<'a> {
 impl<'a> Node<'a> {
     /// Notes that the value is not what it should be.
     pub fn wrong(&self, wanted: &str, problems: &mut Problems) {
+        let found = match self.value {
+            DeValue::Integer(number) => number.as_str().to_owned(),
+            DeValue::Array(array) if array.is_empty() => "empty".to_owned(),
+            DeValue::Table(table) if table.is_empty() => "empty".to_owned(),
+            value => with_article(value.type_str()),
+        };
         problems.push(
-            Diagnostic::error(format!("`{}` must be {wanted}", self.what)).at(
-                self.span,
-                format!("this is {}", with_article(self.value.type_str())),
-            ),
+            Diagnostic::error(format!("`{}` must be {wanted}", self.what))
+                .at(self.span, format!("this is {found}")),
         );
     }
 
@@ -248,7 +287,8 @@ impl<'a> Node<'a> {
         value
     }
 
-    pub fn array(&self, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
+    /// The elements of an array of `what`.
+    pub fn array(&self, what: &str, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
         match self.value.as_array() {
             Some(array) => Some(
                 array
@@ -266,14 +306,14 @@ impl<'a> Node<'a> {
                     .collect(),
             ),
             None => {
-                self.wrong("an array", problems);
+                self.wrong(&format!("an array of {what}"), problems);
                 None
             }
         }
     }
 
     pub fn strings(&self, problems: &mut Problems) -> Vec<At<String>> {
-        let nodes = self.array(problems).unwrap_or_default();
+        let nodes = self.array("strings", problems).unwrap_or_default();
         nodes
             .iter()
             .filter_map(|node| node.string(problems))
@@ -299,7 +339,7 @@ impl<'a> Node<'a> {
             );
             return Vec::new();
         }
-        let nodes = self.array(problems).unwrap_or_default();
+        let nodes = self.array("tables", problems).unwrap_or_default();
         nodes
             .iter()
             .filter_map(|node| node.table(title, problems))

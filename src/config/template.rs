@@ -180,7 +180,7 @@ impl Engine {
         let value = self.value(expr, context)?;
         match value.0.kind() {
             minijinja::value::ValueKind::Bool => Ok(value.0.is_true()),
-            kind => Err(format!("gives a {kind}, not true or false")),
+            kind => Err(format!("it gives a {kind}, not true or false")),
         }
     }
 
@@ -295,18 +295,29 @@ fn too_long(length: usize, span: Span) -> Diagnostic {
 }
 
 fn syntax_error(what: &str, text: &str, span: Span, error: &minijinja::Error) -> Diagnostic {
-    // The literal may hold escapes, then offsets of the text are not offsets of the file.
-    let quote = 1;
-    let exact = error
-        .range()
-        .filter(|range| {
-            range.end <= text.len() && (span.end - span.start) as usize == text.len() + 2
-        })
-        .map(|range| span.slice(range.start + quote..range.end.max(range.start + 1) + quote));
+    // A literal has two quotes more than its text, a word of a command line has none. With escapes
+    // in it, offsets of the text are not offsets of the file.
+    let quote =
+        match (span.end - span.start) as usize - text.len().min((span.end - span.start) as usize) {
+            0 => Some(0),
+            2 => Some(1),
+            _ => None,
+        };
+    let range = error.range().filter(|range| range.end <= text.len());
+    let found = range.clone().and_then(|range| text.get(range));
+    let exact = range.zip(quote).map(|(range, quote)| {
+        span.slice(range.start + quote..range.end.max(range.start + 1) + quote)
+    });
     let detail = error.detail().unwrap_or("cannot be read");
+    let help = match found {
+        Some("=") => "to compare is written `==`",
+        _ => {
+            "templates and expressions are minijinja's (Jinja2): `{{ axis }}`, `axis == 'value' and other in ['a', 'b']`"
+        }
+    };
     Diagnostic::error(format!("this {what} cannot be read: {detail}"))
         .at(exact.unwrap_or(span), "here")
-        .help("templates and expressions are minijinja's (Jinja2): `{{ axis }}`, `axis == 'value' and other in ['a', 'b']`")
+        .help(help)
 }
 
 #[cfg(test)]

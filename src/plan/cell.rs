@@ -84,9 +84,14 @@ impl Cells {
         self.axes.iter().position(|axis| axis.name == name)
     }
 
-    /// `machine=here,bs=4k`: parses back by [`Cells::parse`].
+    /// `machine=here,bs=4k`: parses back by [`Cells::parse`]. Never empty: a cell of undeclared axes is
+    /// named after its machine.
     pub fn name(&self, cell: &[u16]) -> String {
-        self.name_without(cell, &[])
+        let name = self.name_without(cell, &[]);
+        match (name.is_empty(), self.axis("machine")) {
+            (true, Some(axis)) => format!("machine={}", self.label(cell, axis)),
+            _ => name,
+        }
     }
 
     /// The name without some axes.
@@ -118,6 +123,7 @@ impl Cells {
             .iter()
             .map(|axis| (axis.values.len() == 1).then_some(0))
             .collect();
+        let mut named = HashSet::new();
         for part in name.split(',').filter(|part| !part.is_empty()) {
             let Some((axis_name, label)) = part.split_once('=') else {
                 return Err(Diagnostic::error(format!("`{part}` is not `axis=value`"))
@@ -133,6 +139,11 @@ impl Cells {
             };
             let labels = &self.axes[axis].labels;
             match labels.iter().position(|known| known == label) {
+                Some(_) if !named.insert(axis) => {
+                    return Err(Diagnostic::error(format!(
+                        "the cell `{name}` says `{axis_name}` twice"
+                    )));
+                }
                 Some(value) => cell[axis] = Some(value as u16),
                 None => {
                     return Err(Diagnostic::error(format!(
@@ -224,7 +235,10 @@ pub fn expand(matrix: &Matrix, choice: &Choice) -> Result<Cells, Vec<Diagnostic>
         Sampling::Pairwise => covering(scope, &own_sizes, choice.seed, &mut cells),
     };
     if let Err(problem) = result {
-        problems.push(problem);
+        // A rule that cannot be computed is met in both places.
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
         return Err(problems);
     }
     if let Err(found) = include(matrix, scope, &own_sizes, &mut cells.data) {
@@ -263,11 +277,20 @@ fn known_axes(scope: Scope, expr: &Expr) -> Result<Vec<usize>, Diagnostic> {
                 .map(|axis| axis.name.as_str())
                 .chain(derived);
             return Err(Diagnostic::error(format!("there is no axis `{name}`"))
-                .at(expr.span, "in this expression")
+                .at(place_in(expr, name), "in this expression")
                 .help(suggest(name, names)));
         }
     }
     Ok(scope.axes_of(&expr.mentions))
+}
+
+/// Where a name stands in an expression that is a source of its own.
+fn place_in(expr: &Expr, name: &str) -> Span {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let at = expr.text.match_indices(name).find(|(at, _)| {
+        !expr.text[..*at].ends_with(is_word) && !expr.text[at + name.len()..].starts_with(is_word)
+    });
+    at.map_or(expr.span, |(at, _)| expr.span.slice(at..at + name.len()))
 }
 
 fn plan_axes(matrix: &Matrix, preset: Option<&Preset>, choice: &Choice) -> Vec<PlanAxis> {
@@ -416,6 +439,7 @@ fn product(scope: Scope, sizes: &[usize], cells: &mut Cells) -> Result<(), Diagn
             .axes
             .iter()
             .zip(sizes)
+            .filter(|(_, size)| **size > 1)
             .map(|(axis, size)| format!("{} {size}", axis.name))
             .collect();
         return Err(Diagnostic::error(format!(
@@ -588,3 +612,6 @@ fn include(
         Err(problems)
     }
 }
+
+#[cfg(test)]
+mod tests;

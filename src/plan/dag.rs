@@ -416,3 +416,6 @@ pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) 
         critical_path,
     }
 }
+
+#[cfg(test)]
+mod tests;

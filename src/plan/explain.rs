@@ -182,6 +182,10 @@ fn sharing(cells: &Cells, shared: &Shared, step: u32) -> String {
         .map(|axis| axis.name.as_str())
         .collect();
     let others = count(others, "other cell");
+    // A run step is shared by cells that differ, where their commands do not.
+    if shared.axes.len() == cells.axes.len() {
+        return format!("with {others}: their commands are the same");
+    }
     match axes.is_empty() {
         true => format!("with {others}: all on this machine"),
         false => format!("with {others}: all that agree on {}", axes.join(", ")),

@@ -4,7 +4,8 @@
 use std::fmt::Write as _;
 
 use miette::{
-    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report,
+    GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, MietteError,
+    MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents,
 };
 
 use crate::words::diag::{Diagnostic, Severity, Sources, Span};
@@ -19,7 +20,10 @@ pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool, width:
         .with_width(width.clamp(40, 160))
         .with_links(false);
     let mut out = String::new();
-    for diagnostic in diagnostics {
+    for (index, diagnostic) in diagnostics.iter().enumerate() {
+        if index > 0 {
+            out.push('\n');
+        }
         render_one(&handler, diagnostic, sources, &mut out);
     }
     out
@@ -55,14 +59,41 @@ fn render_one(
     }
     let report = Report::new(shown);
     let report = match place {
-        Some(source) => report.with_source_code(NamedSource::new(
-            sources.name(source),
-            sources.text(source).to_owned(),
-        )),
+        Some(source) => report.with_source_code(File {
+            name: sources.name(source).to_owned(),
+            text: sources.text(source).to_owned(),
+        }),
         None => report,
     };
     if handler.render_report(out, report.as_ref()).is_err() {
         let _ = writeln!(out, "{}", diagnostic.message);
+    }
+}
+
+/// A text whose columns are counted in characters, as [`Sources::line_column`] does; miette counts bytes.
+struct File {
+    name: String,
+    text: String,
+}
+
+impl SourceCode for File {
+    fn read_span<'a>(
+        &'a self,
+        span: &SourceSpan,
+        lines_before: usize,
+        lines_after: usize,
+    ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
+        let found = self.text.read_span(span, lines_before, lines_after)?;
+        let before = self.text.get(..found.span().offset()).unwrap_or("");
+        let column = before.rsplit('\n').next().unwrap_or("").chars().count();
+        Ok(Box::new(MietteSpanContents::new_named(
+            self.name.clone(),
+            found.data(),
+            *found.span(),
+            found.line(),
+            column,
+            found.line_count(),
+        )))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Owns the tables that a terminal shows: they fit its width.
 //! Does not know where the result comes from.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
@@ -83,6 +84,14 @@ pub fn report(report: &Report, style: Style) -> String {
 /// One line: `2 improvements, 30 same (BH …)`.
 pub fn summary(report: &Report) -> String {
     let counts = report.counts;
+    if report.verdicts.is_empty() {
+        let cells: BTreeSet<&str> = report.cells.iter().map(|row| row.cell.as_str()).collect();
+        let measured = format!("{} measured, nothing compared", count(cells.len(), "cell"));
+        return match report.failed.len() {
+            0 => measured,
+            n => format!("{measured}, {} failed", count(n, "cell")),
+        };
+    }
     let named = [
         (counts.regression, "regression"),
         (counts.improvement, "improvement"),
@@ -138,9 +147,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
             Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
         ]);
     }
-    if !shared.is_empty() {
-        let _ = writeln!(out, "all cells: {}\n", shared.join(","));
-    }
+    all_cells(&shared, out);
     out.push_str(&lines(&table));
     more(report.verdicts.len(), out);
     notes(report, out);
@@ -157,8 +164,16 @@ fn cells(rows: &[CellRow], style: Style, out: &mut String) {
             Cell::new(row.n),
         ]);
     }
+    all_cells(&shared, out);
     out.push_str(&lines(&table));
     more(rows.len(), out);
+}
+
+/// What is left out of the names in the table.
+fn all_cells(shared: &[&str], out: &mut String) {
+    if !shared.is_empty() {
+        let _ = writeln!(out, "all cells: {}\n", shared.join(","));
+    }
 }
 
 /// What the numbers alone do not say.
@@ -236,6 +251,7 @@ fn shared_parts<'a>(mut names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     for name in names {
         shared.retain(|part| name.split(',').any(|other| other == *part));
     }
+    shared.retain(|part| !part.is_empty());
     shared
 }
 

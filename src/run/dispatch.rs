@@ -395,3 +395,6 @@ fn next_action(
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,459 @@
+//! Owns the tests of the dispatcher: logs of what a machine is told, in order.
+//! Does not know how an action is carried out: the tests answer in place of the executor.
+
+use super::*;
+use crate::config::decode::tests::read;
+use crate::config::matrix::Matrix;
+use crate::plan::cell::Choice;
+use crate::plan::dag::{self, NoDigests};
+
+/// A matrix with the given `[[setup]]` tables and repetition.
+fn matrix(setups: &str, repeat: &str) -> Matrix {
+    read(&format!(
+        r#"
+        [matrix]
+        name = "m"
+        [axes]
+        cache = ["none", "writeback"]
+        bs    = ["4k", "64k"]
+        {setups}
+        [run]
+        command = "x {{{{ cache }}}} {{{{ bs }}}}"
+        parser  = "json"
+        repeat  = {repeat}
+        [metrics.iops]
+    "#
+    ))
+}
+
+fn setup(name: &str, axis: &str, scope: &str) -> String {
+    format!(
+        "[[setup]]\nname = \"{name}\"\nrun = [\"make {{{{ {axis} }}}}\"]\nscope = \"{scope}\"\n"
+    )
+}
+
+/// A run without an executor. `log` holds one line for each action.
+struct Bench<'p> {
+    plan: &'p Plan<'p>,
+    dispatch: Dispatch<'p>,
+    log: Vec<String>,
+}
+
+impl<'p> Bench<'p> {
+    fn new(plan: &'p Plan<'p>) -> Self {
+        Bench::with(plan, &|_| Vec::new())
+    }
+
+    /// `have(run)`: rounds that are stored.
+    fn with(plan: &'p Plan<'p>, have: &dyn Fn(usize) -> Vec<u32>) -> Self {
+        let missing = |run| {
+            (0..plan.repeat.min)
+                .filter(|round| !have(run).contains(round))
+                .count() as u32
+        };
+        let rounds = (0..plan.runs.steps.len()).map(missing).collect();
+        let todo = plan.todo(rounds, &|_| true);
+        Bench {
+            plan,
+            dispatch: Dispatch::new(plan, &todo, 7, have),
+            log: Vec::new(),
+        }
+    }
+
+    fn name(&self, cell: u32, axes: &[usize]) -> String {
+        let visible: Vec<usize> = (axes.iter().copied())
+            .filter(|&axis| !self.plan.cells.axes[axis].silent)
+            .collect();
+        self.plan
+            .scope()
+            .name_of(self.plan.cells.cell(cell as usize), &visible)
+    }
+
+    fn setup(&self, setup: usize, step: u32) -> String {
+        let shared = &self.plan.setups[setup];
+        let name = &self.plan.matrix.setups[setup].name.value;
+        let cell = shared.steps[step as usize].cell;
+        format!("{name} {}", self.name(cell, &shared.axes))
+            .trim_end()
+            .to_owned()
+    }
+
+    fn line(&self, action: &Action) -> String {
+        let run = |run: u32| self.plan.cells.name(self.plan.cell_of(run as usize));
+        match action {
+            Action::SetUp { setup, step } => format!("make {}", self.setup(*setup, *step)),
+            Action::Undo { setup, step } => format!("undo {}", self.setup(*setup, *step)),
+            Action::Measure { run: of, round } => format!("{round}: {}", run(*of)),
+            Action::GiveUp {
+                run: of, reason, ..
+            } => format!("give up {}: {reason}", run(*of)),
+        }
+    }
+
+    /// One action of a machine; false when it has none.
+    fn step(&mut self, machine: u16, answer: &mut impl FnMut(&str, Done) -> Done) -> bool {
+        let Some(action) = self.dispatch.next(machine) else {
+            return false;
+        };
+        assert_eq!(self.dispatch.next(machine), None, "one action at a time");
+        let line = self.line(&action);
+        let good = match action {
+            Action::SetUp { setup, step } => Done::SetUp {
+                setup,
+                step,
+                error: None,
+            },
+            Action::Undo { setup, step } => Done::Undo { setup, step },
+            Action::Measure { run, round } => Done::Measured {
+                run,
+                round,
+                outcome: Outcome::Sample { enough: false },
+            },
+            Action::GiveUp { run, round, .. } => Done::GaveUp { run, round },
+        };
+        let done = answer(&line, good);
+        self.log.push(line);
+        self.dispatch.on(machine, done);
+        true
+    }
+
+    /// Runs to the end, one machine after the other; what is not changed by `answer` goes well.
+    fn run(mut self, mut answer: impl FnMut(&str, Done) -> Done) -> Vec<String> {
+        for machine in self.dispatch.machines() {
+            while self.step(machine, &mut answer) {}
+        }
+        assert!(self.dispatch.is_finished(), "{:#?}", self.log);
+        self.log
+    }
+}
+
+fn log(matrix: &Matrix) -> Vec<String> {
+    let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
+    Bench::new(&plan).run(|_, done| done)
+}
+
+/// What was measured in a round, in order.
+fn round(log: &[String], round: u32) -> Vec<&str> {
+    let start = format!("{round}: ");
+    log.iter()
+        .filter_map(|line| line.strip_prefix(&start))
+        .collect()
+}
+
+fn sorted(mut names: Vec<&str>) -> Vec<&str> {
+    names.sort_unstable();
+    names
+}
+
+const CELLS: [&str; 4] = [
+    "cache=none,bs=4k",
+    "cache=none,bs=64k",
+    "cache=writeback,bs=4k",
+    "cache=writeback,bs=64k",
+];
+
+#[test]
+fn each_round_visits_each_cell_once_in_an_order_of_its_own() {
+    let log = log(&matrix("", "20"));
+    let orders: BTreeSet<Vec<&str>> = (0..20).map(|n| round(&log, n)).collect();
+    assert!(orders.iter().all(|order| sorted(order.clone()) == CELLS));
+    assert!(orders.len() > 10, "20 rounds in {} orders", orders.len());
+    // Rounds follow each other.
+    let rounds: Vec<&str> = log
+        .iter()
+        .map(|line| line.split(':').next().unwrap())
+        .collect();
+    assert!(
+        rounds
+            .chunks(4)
+            .all(|four| four.iter().all(|round| *round == four[0]))
+    );
+}
+
+#[test]
+fn a_session_set_up_is_made_once_and_undone_at_the_end() {
+    let log = log(&matrix(&setup("image", "machine", "session"), "2"));
+    assert_eq!(log.len(), 1 + 8 + 1);
+    assert_eq!((&log[0][..], &log[9][..]), ("make image", "undo image"));
+}
+
+#[test]
+fn a_round_set_up_is_made_anew_in_each_round() {
+    let log = log(&matrix(&setup("nbd", "machine", "round"), "2"));
+    let kinds: Vec<&str> = log
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    let of_a_round = |n| ["make", n, n, n, n, "undo"];
+    assert_eq!(kinds, [of_a_round("0:"), of_a_round("1:")].concat());
+}
+
+#[test]
+fn a_run_set_up_is_made_anew_for_each_measurement() {
+    let log = log(&matrix(&setup("nbd", "machine", "run"), "1"));
+    let kinds: Vec<&str> = log
+        .iter()
+        .map(|line| line.split(' ').next().unwrap())
+        .collect();
+    assert_eq!(kinds, ["make", "0:", "undo"].repeat(4));
+}
+
+#[test]
+fn cells_that_share_a_set_up_stand_together() {
+    let log = log(&matrix(&setup("nbd", "cache", "round"), "6"));
+    let made = log.iter().filter(|line| line.starts_with("make")).count();
+    assert_eq!(made, 2 * 6, "{log:#?}");
+}
+
+#[test]
+fn set_ups_are_a_stack() {
+    let setups = setup("image", "machine", "session") + &setup("nbd", "cache", "round");
+    let log = log(&matrix(&setups, "1"));
+    let steps: Vec<&str> = log
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !line.starts_with("0:"))
+        .collect();
+    let (first, second) = match steps[1] {
+        "make nbd cache=none" => ("cache=none", "cache=writeback"),
+        _ => ("cache=writeback", "cache=none"),
+    };
+    let nbd = |what: &str, value: &str| format!("{what} nbd {value}");
+    let expected = [
+        "make image".to_owned(),
+        nbd("make", first),
+        nbd("undo", first),
+        nbd("make", second),
+        nbd("undo", second),
+        "undo image".to_owned(),
+    ];
+    assert_eq!(steps, expected);
+}
+
+#[test]
+fn a_set_up_below_one_that_is_made_anew_is_made_anew_too() {
+    let setups = setup("nbd", "machine", "round") + &setup("mount", "machine", "session");
+    let log = log(&matrix(&setups, "2"));
+    let steps: Vec<&str> = log
+        .iter()
+        .map(String::as_str)
+        .filter(|line| !line.contains(':'))
+        .collect();
+    assert_eq!(
+        steps,
+        ["make nbd", "make mount", "undo mount", "undo nbd"].repeat(2)
+    );
+}
+
+#[test]
+fn versions_take_turns_a_b_b_a() {
+    let matrix = matrix("", "4");
+    let choice = Choice {
+        versions: vec!["a".into(), "b".into()],
+        ..Choice::default()
+    };
+    let plan = dag::plan(&matrix, &choice, &Versions).unwrap();
+    let log = Bench::new(&plan).run(|_, done| done);
+    for n in 0..4 {
+        let visits: Vec<(&str, &str)> = (round(&log, n).into_iter())
+            .map(|name| name.split_once(',').unwrap())
+            .collect();
+        let (first, second) = visits.split_at(4);
+        let turn = if n % 2 == 0 {
+            ["version=a", "version=b"]
+        } else {
+            ["version=b", "version=a"]
+        };
+        assert!(
+            first.iter().all(|(version, _)| *version == turn[0]),
+            "{visits:?}"
+        );
+        assert!(
+            second.iter().all(|(version, _)| *version == turn[1]),
+            "{visits:?}"
+        );
+        let cells = |half: &[(&str, &str)]| {
+            half.iter()
+                .map(|(_, cell)| cell.to_string())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            cells(first),
+            cells(second),
+            "both versions meet the cells in the same order"
+        );
+    }
+}
+
+/// Digests in which versions differ, as builds of them would.
+struct Versions;
+
+impl dag::Digests for Versions {
+    fn machine(&self, machine: &str) -> crate::words::key::Key {
+        NoDigests.machine(machine)
+    }
+    fn installed(&self, machine: &str) -> crate::words::key::Key {
+        NoDigests.installed(machine)
+    }
+    fn source(&self, version: &str) -> crate::words::key::Key {
+        NoDigests.source(version)
+    }
+    fn artifact(&self, build: crate::words::key::Key) -> Option<crate::words::key::Key> {
+        Some(build)
+    }
+}
+
+#[test]
+fn a_set_up_that_fails_gives_up_its_cells_and_no_others() {
+    let matrix = matrix(&setup("nbd", "cache", "round"), "2");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let log = Bench::new(&plan).run(|line, done| match (line, done) {
+        ("make nbd cache=none", Done::SetUp { setup, step, .. }) => Done::SetUp {
+            setup,
+            step,
+            error: Some("no such mode".into()),
+        },
+        (_, done) => done,
+    });
+    let given_up: Vec<&str> = log
+        .iter()
+        .filter_map(|line| line.strip_prefix("give up "))
+        .collect();
+    assert_eq!(
+        sorted(given_up),
+        [
+            "cache=none,bs=4k: no such mode",
+            "cache=none,bs=64k: no such mode"
+        ]
+    );
+    let tried = log
+        .iter()
+        .filter(|line| *line == "make nbd cache=none")
+        .count();
+    assert_eq!(tried, 1, "it is not tried again");
+    assert_eq!(sorted(round(&log, 0)), CELLS[2..]);
+    assert_eq!(sorted(round(&log, 1)), CELLS[2..]);
+}
+
+#[test]
+fn a_cell_that_fails_is_not_tried_again_and_the_next_gets_a_new_set_up() {
+    let matrix = matrix(&setup("image", "machine", "session"), "2");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let mut failed = None;
+    let log = Bench::new(&plan).run(|line, done| match done {
+        Done::Measured { run, round, .. } if failed.is_none() => {
+            failed = Some(line.to_owned());
+            Done::Measured {
+                run,
+                round,
+                outcome: Outcome::Failed,
+            }
+        }
+        done => done,
+    });
+    let failed = failed.unwrap();
+    assert_eq!(log[1], failed);
+    assert_eq!(log[2..4], ["undo image", "make image"]);
+    assert_eq!(round(&log, 1).len(), 3);
+    assert!(!round(&log, 1).contains(&failed.strip_prefix("0: ").unwrap()));
+}
+
+#[test]
+fn told_to_stop_it_undoes_what_is_set_up_and_nothing_more() {
+    let setups = setup("image", "machine", "session") + &setup("nbd", "cache", "round");
+    let matrix = matrix(&setups, "5");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let mut bench = Bench::new(&plan);
+    for _ in 0..3 {
+        assert!(bench.step(0, &mut |_, done| done));
+    }
+    bench.dispatch.stop();
+    assert!(!bench.dispatch.is_finished());
+    let log = bench.run(|_, done| done);
+    let made = log[1].strip_prefix("make ").unwrap();
+    assert_eq!(log[3..], [format!("undo {made}"), "undo image".to_owned()]);
+}
+
+#[test]
+fn an_interrupted_measurement_stops_the_run() {
+    let matrix = matrix(&setup("image", "machine", "session"), "5");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let log = Bench::new(&plan).run(|_, done| match done {
+        Done::Measured { run, round, .. } => Done::Measured {
+            run,
+            round,
+            outcome: Outcome::Interrupted,
+        },
+        done => done,
+    });
+    assert_eq!(log.len(), 3, "{log:#?}");
+    assert_eq!(log[2], "undo image");
+}
+
+const ADAPTIVE: &str = "{ min = 2, max = 5, until = \"n > 0\" }";
+
+#[test]
+fn adaptive_repetition_ends_for_each_cell_by_itself() {
+    let matrix = matrix("", ADAPTIVE);
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    // How many rounds each cell needs; more than `max` are never given.
+    let needs = |line: &str| match line.split_once(": ").unwrap().1 {
+        "cache=none,bs=4k" => 2,
+        "cache=none,bs=64k" => 3,
+        "cache=writeback,bs=4k" => 5,
+        _ => 99,
+    };
+    let log = Bench::new(&plan).run(|line, done| match done {
+        Done::Measured { run, round, .. } => {
+            let enough = round + 1 >= needs(line);
+            Done::Measured {
+                run,
+                round,
+                outcome: Outcome::Sample { enough },
+            }
+        }
+        done => done,
+    });
+    let visits = |cell: &str| {
+        log.iter()
+            .filter(|line| line.ends_with(&format!(" {cell}")))
+            .count()
+    };
+    assert_eq!(CELLS.map(visits), [2, 3, 5, 5]);
+}
+
+#[test]
+fn rounds_that_are_stored_are_not_taken_again() {
+    let matrix = matrix("", "4");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let gap = plan.runs.of_cell[0] as usize;
+    let have = |run: usize| {
+        if run == gap {
+            vec![0, 2]
+        } else {
+            vec![0, 1, 2, 3]
+        }
+    };
+    let log = Bench::with(&plan, &have).run(|_, done| done);
+    assert_eq!(log, ["1: cache=none,bs=4k", "3: cache=none,bs=4k"]);
+}
+
+#[test]
+fn machines_go_on_side_by_side() {
+    let machines =
+        "machine = [\"a\", \"b\"]\n[machines.a]\nvia = \"null\"\n[machines.b]\nvia = \"null\"\n";
+    let matrix = matrix(
+        &(machines.to_owned() + &setup("image", "machine", "session")),
+        "1",
+    );
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let mut bench = Bench::new(&plan);
+    assert_eq!(bench.dispatch.machines(), [0, 1]);
+    // One of them hangs in its first action; the other gets all of its own.
+    let hanging = bench.dispatch.next(0);
+    while bench.step(1, &mut |_, done| done) {}
+    assert!(hanging.is_some());
+    assert_eq!(bench.log.len(), 1 + 4 + 1);
+    assert!(bench.log.iter().all(|line| line.contains("machine=b")));
+    assert!(!bench.dispatch.is_finished());
+}
