@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::config::decode::tests::read;
+use crate::plan::steps::NoDigests;
 
 const MATRIX: &str = r#"
     [matrix]
@@ -42,7 +43,7 @@ fn keys(text: &str) -> BTreeMap<String, Key> {
 fn keys_with(text: &str, digests: &dyn Digests) -> BTreeMap<String, Key> {
     let matrix = read(text);
     let plan = plan(&matrix, &Choice::default(), digests).unwrap();
-    let step = |cell: usize| plan.runs.steps[plan.runs.of_cell[cell] as usize].key;
+    let step = |cell: usize| plan.steps.runs.steps[plan.steps.runs.of_cell[cell] as usize].key;
     let cells = plan.cells.iter().enumerate();
     cells
         .map(|(index, cell)| (plan.cells.name(cell), step(index)))
@@ -76,10 +77,15 @@ const ALL: [&str; 4] = [
 fn cells_share_the_steps_whose_axes_they_agree_on() {
     let matrix = read(MATRIX);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    let steps: Vec<usize> = plan.setups.iter().map(|setup| setup.steps.len()).collect();
-    assert_eq!((steps, plan.runs.steps.len()), (vec![1, 2], 4));
-    assert_eq!(plan.setups[0].of_cell, [0, 0, 0, 0]);
-    assert_eq!(plan.setups[1].of_cell, [0, 0, 1, 1]);
+    let steps: Vec<usize> = plan
+        .steps
+        .setups
+        .iter()
+        .map(|setup| setup.steps.len())
+        .collect();
+    assert_eq!((steps, plan.steps.runs.steps.len()), (vec![1, 2], 4));
+    assert_eq!(plan.steps.setups[0].of_cell, [0, 0, 0, 0]);
+    assert_eq!(plan.steps.setups[1].of_cell, [0, 0, 1, 1]);
     assert_eq!(plan.compares[0].groups, 2);
     assert_eq!(plan.compares[0].of_cell, [0, 1, 0, 1]);
 }
@@ -89,7 +95,7 @@ fn what_is_only_used_in_a_probe_or_to_undo_tells_steps_apart() {
     for command in ["ready   = \"qemu-img info {{ dir }}", "undo    = [\"sync"] {
         let matrix = read(&edited(command, &format!("{command} {{{{ bs }}}}")));
         let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-        assert_eq!(plan.setups[1].steps.len(), 4, "{command}");
+        assert_eq!(plan.steps.setups[1].steps.len(), 4, "{command}");
     }
 }
 
@@ -183,14 +189,14 @@ fn words_do_not_change_places_unseen() {
 fn programs_and_machines_are_in_the_keys() {
     struct Other;
     impl Digests for Other {
-        fn machine(&self, machine: &str) -> Key {
-            NoDigests.machine(machine)
+        fn tools(&self, _: &str) -> Vec<(String, crate::words::key::Key)> {
+            Vec::new()
         }
         fn installed(&self, _: &str) -> Key {
             Key::of(b"another build")
         }
-        fn source(&self, version: &str) -> Key {
-            NoDigests.source(version)
+        fn source(&self, version: &str, part: Option<usize>) -> Key {
+            NoDigests.source(version, part)
         }
         fn artifact(&self, build: Key) -> Option<Key> {
             NoDigests.artifact(build)
@@ -210,7 +216,7 @@ fn cells_with_the_same_command_share_a_run_step() {
     );
     let matrix = read(&text);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    assert_eq!((plan.cells.len(), plan.runs.steps.len()), (4, 2));
+    assert_eq!((plan.cells.len(), plan.steps.runs.steps.len()), (4, 2));
 }
 
 #[test]
@@ -218,7 +224,7 @@ fn only_what_is_missing_is_to_be_done() {
     let matrix = read(MATRIX);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
     let cell = plan.cells.parse("cache=none,bs=4k").unwrap();
-    let run = plan.runs.of_cell[plan.cells.find(&cell).unwrap()];
+    let run = plan.steps.runs.of_cell[plan.cells.find(&cell).unwrap()];
     let mut rounds = vec![0; 4];
     rounds[run as usize] = 3;
     let todo = plan.todo(rounds, &|_| true);
@@ -245,7 +251,7 @@ fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
     let todo = plan.todo(vec![2; 4], &|_| true);
     let graph = graph(&plan, &todo);
-    let slow = plan.runs.steps[2].key;
+    let slow = plan.steps.runs.steps[2].key;
     let seconds = |n| move |_: Key| Duration::from_secs(n);
     let estimate = estimate(
         &plan,

@@ -5,7 +5,8 @@ use super::*;
 use crate::config::decode::tests::read;
 use crate::config::matrix::Matrix;
 use crate::plan::cell::Choice;
-use crate::plan::dag::{self, NoDigests};
+use crate::plan::dag;
+use crate::plan::steps::{Digests, NoDigests};
 
 /// A matrix with the given `[[setup]]` tables and repetition.
 fn matrix(setups: &str, repeat: &str) -> Matrix {
@@ -51,7 +52,7 @@ impl<'p> Bench<'p> {
                 .filter(|round| !have(run).contains(round))
                 .count() as u32
         };
-        let rounds = (0..plan.runs.steps.len()).map(missing).collect();
+        let rounds = (0..plan.steps.runs.steps.len()).map(missing).collect();
         let todo = plan.todo(rounds, &|_| true);
         Bench {
             plan,
@@ -70,7 +71,7 @@ impl<'p> Bench<'p> {
     }
 
     fn setup(&self, setup: usize, step: u32) -> String {
-        let shared = &self.plan.setups[setup];
+        let shared = &self.plan.steps.setups[setup];
         let name = &self.plan.matrix.setups[setup].name.value;
         let cell = shared.steps[step as usize].cell;
         format!("{name} {}", self.name(cell, &shared.axes))
@@ -288,15 +289,15 @@ fn versions_take_turns_a_b_b_a() {
 /// Digests in which versions differ, as builds of them would.
 struct Versions;
 
-impl dag::Digests for Versions {
-    fn machine(&self, machine: &str) -> crate::words::key::Key {
-        NoDigests.machine(machine)
+impl Digests for Versions {
+    fn tools(&self, _: &str) -> Vec<(String, crate::words::key::Key)> {
+        Vec::new()
     }
     fn installed(&self, machine: &str) -> crate::words::key::Key {
         NoDigests.installed(machine)
     }
-    fn source(&self, version: &str) -> crate::words::key::Key {
-        NoDigests.source(version)
+    fn source(&self, version: &str, part: Option<usize>) -> crate::words::key::Key {
+        NoDigests.source(version, part)
     }
     fn artifact(&self, build: crate::words::key::Key) -> Option<crate::words::key::Key> {
         Some(build)
@@ -426,7 +427,7 @@ fn adaptive_repetition_ends_for_each_cell_by_itself() {
 fn rounds_that_are_stored_are_not_taken_again() {
     let matrix = matrix("", "4");
     let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    let gap = plan.runs.of_cell[0] as usize;
+    let gap = plan.steps.runs.of_cell[0] as usize;
     let have = |run: usize| {
         if run == gap {
             vec![0, 2]
