@@ -8,7 +8,7 @@ pub use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::cell::{self, Cells, Choice};
-use super::projection::Projection;
+use super::projection::{Numbering, Projection};
 use super::steps::{Digests, Maker, NONE, Steps, Subject, placeholders};
 use crate::config::matrix::{Matrix, Repeat};
 use crate::words::diag::Diagnostic;
@@ -94,24 +94,25 @@ fn compares(
             .collect();
         let projection = Projection::new(others, &cells.sizes());
         // A group is a comparison only if it has the baseline and something beside it.
-        let mut members: HashMap<u64, (bool, bool)> = HashMap::new();
+        let mut candidates = Numbering::new(projection.clone());
+        let mut members: Vec<[bool; 2]> = Vec::new();
         for cell in cells.iter() {
-            let (has_baseline, has_other) = members.entry(projection.index(cell)).or_default();
-            match usize::from(cell[axis]) == baseline {
-                true => *has_baseline = true,
-                false => *has_other = true,
+            let (group, is_new) = candidates.number(cell);
+            if is_new {
+                members.push([false; 2]);
             }
+            let is_baseline = usize::from(cell[axis]) == baseline;
+            members[group as usize][usize::from(is_baseline)] = true;
         }
-        let mut seen: HashMap<u64, u32> = HashMap::new();
+        let mut groups = Numbering::new(projection);
         let of_cell: Vec<u32> = cells
             .iter()
             .map(|cell| {
-                let group = projection.index(cell);
-                if members.get(&group) != Some(&(true, true)) {
-                    return NONE;
+                let candidate = candidates.known(cell).unwrap_or(NONE);
+                match members.get(candidate as usize) {
+                    Some([true, true]) => groups.number(cell).0,
+                    _ => NONE,
                 }
-                let next = seen.len() as u32;
-                *seen.entry(group).or_insert(next)
             })
             .collect();
         plans.push(ComparePlan {
@@ -119,7 +120,7 @@ fn compares(
             axis,
             baseline: baseline as u16,
             of_cell,
-            groups: seen.len(),
+            groups: groups.len(),
         });
     }
     Ok(plans)

@@ -75,6 +75,15 @@ pub struct Memo<T> {
 }
 
 impl<T: Copy> Memo<T> {
+    /// The value of the cell's projection, if it was computed.
+    pub fn known(&self, cell: &[u16]) -> Option<T> {
+        let index = self.projection.index(cell);
+        match self.dense.get(index as usize) {
+            Some(slot) => *slot,
+            None => self.sparse.get(&index).copied(),
+        }
+    }
+
     pub fn new(projection: Projection) -> Self {
         let dense = match projection.size <= DENSE_MAX {
             true => vec![None; projection.size as usize],
@@ -102,6 +111,47 @@ impl<T: Copy> Memo<T> {
         let value = compute()?;
         self.sparse.insert(index, value);
         Ok(value)
+    }
+}
+
+/// Numbers projections 0, 1, 2, … in the order in which they are first seen.
+#[derive(Clone, Debug)]
+pub struct Numbering {
+    numbers: Memo<u32>,
+    count: u32,
+}
+
+impl Numbering {
+    pub fn new(projection: Projection) -> Self {
+        Numbering {
+            numbers: Memo::new(projection),
+            count: 0,
+        }
+    }
+
+    /// The number of the cell's projection, and whether it was given just now.
+    pub fn number(&mut self, cell: &[u16]) -> (u32, bool) {
+        let next = self.count;
+        let number = self
+            .numbers
+            .get(cell, || Ok::<_, std::convert::Infallible>(next));
+        let Ok(number) = number;
+        self.count += u32::from(number == next);
+        (number, number == next)
+    }
+
+    /// The number of a projection that was seen before.
+    pub fn known(&self, cell: &[u16]) -> Option<u32> {
+        self.numbers.known(cell)
+    }
+
+    /// How many projections were seen.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 }
 

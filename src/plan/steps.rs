@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::cell::Cells;
 use super::key::{InputTexts, Inputs};
-use super::projection::Projection;
+use super::projection::{Memo, Numbering, Projection};
 use super::resolve::set_seconds;
 use super::scope::Scope;
 use crate::config::matrix::{INSTALLED, Matrix};
@@ -89,16 +89,12 @@ impl Subject {
 
 /// What `{{ bin }}` holds in each cell, by projection.
 #[derive(Clone, Debug)]
-pub struct Subjects {
-    projection: Projection,
-    by_projection: HashMap<u64, Subject>,
-}
+pub struct Subjects(Memo<Subject>);
 
 impl Subjects {
     pub fn of(&self, cell: &[u16]) -> Subject {
-        let subject = self.by_projection.get(&self.projection.index(cell));
-        subject
-            .copied()
+        self.0
+            .known(cell)
             .unwrap_or(Subject::Installed(Key::default()))
     }
 }
@@ -276,27 +272,21 @@ impl<'a> Maker<'a> {
         let mut inputs = self.build_inputs(true);
         let mut axes: Vec<usize> = self.machine.iter().chain(&self.version).copied().collect();
         axes.extend(inputs.iter().flat_map(Inputs::axes));
-        let projection = Projection::new(axes, &self.cells.sizes());
-        let mut by_projection = HashMap::new();
+        let mut subjects = Memo::new(Projection::new(axes, &self.cells.sizes()));
         for cell in self.cells.iter() {
-            let std::collections::hash_map::Entry::Vacant(place) =
-                by_projection.entry(projection.index(cell))
-            else {
-                continue;
-            };
-            place.insert(match &mut inputs {
+            subjects.get(cell, || match &mut inputs {
                 Some(inputs) if self.is_built(cell) => {
                     let build = inputs.key(cell)?;
                     let artifact = self.digests.artifact(build);
-                    artifact.map_or(Subject::Unbuilt(build), Subject::Artifact)
+                    Ok(artifact.map_or(Subject::Unbuilt(build), Subject::Artifact))
                 }
-                _ => Subject::Installed(self.digests.installed(self.label(cell, &self.machine))),
-            });
+                _ => {
+                    let machine = self.label(cell, &self.machine);
+                    Ok::<_, Diagnostic>(Subject::Installed(self.digests.installed(machine)))
+                }
+            })?;
         }
-        Ok(Subjects {
-            projection,
-            by_projection,
-        })
+        Ok(Subjects(subjects))
     }
 
     fn setup_inputs(&self, index: usize, earlier: &[Shared], subjects: &Subjects) -> Inputs<'a> {
@@ -398,7 +388,7 @@ impl<'a> Maker<'a> {
 
     fn subject(&self, inputs: &mut Inputs<'a>, subjects: &Subjects) {
         let own = subjects.clone();
-        let axes = subjects.projection.axes.clone();
+        let axes = subjects.0.projection.axes.clone();
         inputs.add("subject", axes, move |cell| Ok(own.of(cell).text()));
     }
 
@@ -429,8 +419,7 @@ impl<'a> Maker<'a> {
         needed: impl Fn(&[u16]) -> bool,
     ) -> Result<Shared, Diagnostic> {
         let axes = inputs.axes();
-        let projection = Projection::new(axes.clone(), &self.cells.sizes());
-        let mut seen: HashMap<u64, u32> = HashMap::new();
+        let mut numbering = Numbering::new(Projection::new(axes.clone(), &self.cells.sizes()));
         let mut shared = Shared {
             axes,
             of_cell: Vec::with_capacity(self.cells.len()),
@@ -441,18 +430,13 @@ impl<'a> Maker<'a> {
                 shared.of_cell.push(NONE);
                 continue;
             }
-            let step = match seen.get(&projection.index(cell)) {
-                Some(&step) => step,
-                None => {
-                    let step = shared.steps.len() as u32;
-                    seen.insert(projection.index(cell), step);
-                    shared.steps.push(Step {
-                        cell: index as u32,
-                        key: inputs.key(cell)?,
-                    });
-                    step
-                }
-            };
+            let (step, is_new) = numbering.number(cell);
+            if is_new {
+                shared.steps.push(Step {
+                    cell: index as u32,
+                    key: inputs.key(cell)?,
+                });
+            }
             shared.of_cell.push(step);
         }
         Ok(shared)
