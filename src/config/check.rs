@@ -119,7 +119,7 @@ fn axis_values(matrix: &Matrix, problems: &mut Problems) {
     for (name, values) in lists {
         let mut seen: BTreeMap<String, Span> = BTreeMap::new();
         for value in values {
-            if let Some(first) = seen.insert(value.value.label(), value.span) {
+            if let Some(first) = seen.insert(same_fields_same_label(value), value.span) {
                 problems.push(
                     Diagnostic::error(format!(
                         "axis `{name}` has the value `{}` twice: the cells would be duplicates",
@@ -167,6 +167,15 @@ fn machine_exists(matrix: &Matrix, value: &At<AxisValue>, problems: &mut Problem
                 .help(suggest(&label, names)),
         );
     }
+}
+
+/// The label that a value has however its fields are ordered.
+fn same_fields_same_label(value: &At<AxisValue>) -> String {
+    let mut value = value.value.clone();
+    if let AxisValue::Zipped(fields) = &mut value {
+        fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    value.label()
 }
 
 fn fields(value: &At<AxisValue>) -> BTreeSet<&str> {

@@ -145,6 +145,8 @@ fn product_of_anything() -> impl Strategy<Value = Cells> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn every_name_is_one_plain_word_and_parses_back(cells in product_of_anything()) {
         let mut seen = HashSet::new();
