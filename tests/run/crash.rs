@@ -1,0 +1,91 @@
+//! Owns `kill -9` at any moment: the next run puts away what is left and goes on.
+//! Does not know signals that `matrix` can answer.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use super::lab::{Lab, need, shell};
+
+const KILLS: u64 = 20;
+
+/// A mount, a service with a socket, and a measurement that leaves a session of its own behind.
+fn matrix() -> String {
+    let setups = r#"
+        [axes]
+        size = [1, 2, 3, 4]
+        [[setup]]
+        name = "place"
+        run  = ["mkdir {{ dir }}/m", "mount -t tmpfs -o size=64k none {{ dir }}/m"]
+        undo = ["umount {{ dir }}/m"]
+        [[setup]]
+        name    = "service"
+        service = ["python3", "-c", "import socket,sys; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); [s.accept() for _ in iter(int, 1)]", "{{ place.dir }}/m/socket"]
+        ready   = ["test", "-S", "{{ place.dir }}/m/socket"]
+        scope   = "round"
+        [[setup]]
+        name  = "socket"
+        run   = ["test -S {{ place.dir }}/m/socket"]
+        undo  = ["rm {{ place.dir }}/m/socket"]
+        scope = "round"
+    "#;
+    let line = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & sleep 0.02; echo v={{ size }}";
+    (setups.to_owned() + &shell(line)).replace("{{ repeat }}", "20")
+}
+
+#[test]
+fn kill_at_any_moment() {
+    need("python3", "python3");
+    need("setsid", "util-linux");
+    need("mount", "mount");
+    let lab = Lab::new(&matrix());
+    for kill in 0..KILLS {
+        let random = RandomState::new().hash_one(kill);
+        let running = lab.start();
+        std::thread::sleep(Duration::from_millis(20 + random % 600));
+        running.kill();
+    }
+    let taken = lab.samples().len();
+    println!("{taken} samples after {KILLS} kills");
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(ran.failed(), Default::default());
+    let samples = lab.samples();
+    assert_eq!(samples.len(), 4 * 20);
+    assert!(samples.values().all(|count| *count == 1), "{samples:?}");
+    let ok = "SELECT count(*) FROM attempt WHERE kind = 'run' AND outcome = 'ok'";
+    assert_eq!(lab.count(ok), 4 * 20);
+    lab.assert_clean();
+}
+
+#[test]
+fn what_a_dead_run_left_is_put_away_and_told() {
+    let matrix = r#"
+        [[setup]]
+        name = "place"
+        run  = ["mkdir {{ dir }}/m", "mount -t tmpfs -o size=64k none {{ dir }}/m"]
+        undo = ["umount {{ dir }}/m"]
+    "#;
+    let line = "test -e $TMPDIR/go || { touch $TMPDIR/measuring; sleep 1000; }; echo v=1";
+    let lab = Lab::new(&(matrix.to_owned() + &shell(line)));
+    let running = lab.start();
+    lab.wait_for("measuring");
+    running.kill();
+    assert!(!lab.processes().is_empty());
+    lab.touch("go");
+    let ran = lab.run();
+    ran.assert_code(0);
+    let cleaned = ran.events("cleaned");
+    let what: Vec<&str> = cleaned
+        .iter()
+        .filter_map(|event| event["what"].as_str())
+        .collect();
+    assert!(
+        what.iter().any(|what| what.starts_with("`sleep`")),
+        "{what:?}"
+    );
+    assert!(
+        what.iter().any(|what| what.starts_with("set-up in ")),
+        "{what:?}"
+    );
+    lab.assert_clean();
+}

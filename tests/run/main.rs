@@ -1,0 +1,11 @@
+//! Owns end-to-end tests of `matrix run`: real programs, a matrix of each test's own, a real store.
+//! Does not know how anything is done inside: it sees exit codes, documents, events and the machine.
+
+mod crash;
+mod failures;
+mod interrupts;
+mod lab;
+mod reruns;
+mod sharing;
+mod state;
+mod surroundings;

@@ -1,0 +1,62 @@
+//! Owns two `matrix run` at one time: they take turns, and nothing is measured twice.
+//! Does not know what a single run does.
+
+use super::lab::{Lab, Ran, shell};
+
+#[test]
+fn two_of_one_matrix_measure_each_cell_once() {
+    let axes = "[axes]\nsize = [1, 2, 3, 4]\n".to_owned();
+    let line = "mkdir $TMPDIR/alone && sleep 0.02 && rmdir $TMPDIR/alone; echo v={{ size }}";
+    let lab = Lab::new(&(axes + &shell(line)).replace("repeat = 1", "repeat = 5"));
+    let both = ["events-1", "events-2"].map(|events| lab.start_with("matrix.toml", events, &[]));
+    let both = both.map(|running| running.wait());
+    both.iter().for_each(|ran| ran.assert_code(0));
+    let taken: Vec<(String, u64)> = both.iter().flat_map(Ran::measured).collect();
+    assert_eq!(taken.len(), 20, "{taken:?}");
+    let samples = lab.samples();
+    assert_eq!(samples.len(), 20);
+    assert!(samples.values().all(|count| *count == 1), "{samples:?}");
+    assert!(both.iter().all(|ran| !ran.stderr.contains("File exists")));
+    lab.assert_clean();
+}
+
+#[test]
+fn the_second_waits_and_says_for_whom() {
+    let lab = Lab::new(&shell(
+        "touch $TMPDIR/measuring; while ! test -e $TMPDIR/go; do sleep 0.01; done; echo v=1",
+    ));
+    lab.write_as("other.toml", &shell("test -e $TMPDIR/go && echo v=2"));
+    let first = lab.start();
+    lab.wait_for("measuring");
+    let mut same = lab.start_with("matrix.toml", "events-2", &[]);
+    let mut other = lab.start_with("other.toml", "events-3", &["--state", "other"]);
+    let holder = format!("held by pid {} ", first.child.id());
+    for waiting in [&mut same, &mut other] {
+        waiting.wait_for("waiting", |event| {
+            let told = event["holder"].as_str().unwrap_or_default();
+            event["event"] == "waiting" && told.contains(&holder) && told.contains("matrix `e2e`")
+        });
+    }
+    lab.touch("go");
+    let (first, same, other) = (first.wait(), same.wait(), other.wait());
+    [&first, &same, &other]
+        .iter()
+        .for_each(|ran| ran.assert_code(0));
+    assert_eq!(first.measured().len(), 1);
+    // What the first one has measured meanwhile is not measured again.
+    assert_eq!(same.measured().len(), 0);
+    assert_eq!(other.measured().len(), 1);
+    lab.assert_clean();
+}
+
+#[test]
+fn two_names_for_this_machine_do_not_wait_for_each_other() {
+    let machines = "[machines.a]\nvia = \"local\"\n[machines.b]\nvia = \"local\"\n\
+                    [axes]\nmachine = [\"a\", \"b\"]\n";
+    let line = "mkdir $TMPDIR/alone && sleep 0.02 && rmdir $TMPDIR/alone && echo v=1";
+    let lab = Lab::new(&(machines.to_owned() + &shell(line)).replace("repeat = 1", "repeat = 5"));
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(ran.measured().len(), 10);
+    assert_eq!(ran.events("waiting").len(), 0);
+}

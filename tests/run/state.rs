@@ -1,0 +1,97 @@
+//! Owns a state folder that is full, may not be written, or is damaged.
+//! Does not know how the store works.
+
+use std::fs;
+use std::process::Command;
+
+use super::lab::{Lab, need, shell};
+
+fn mount(lab: &Lab, options: &str) {
+    need("mount", "mount");
+    let state = lab.path(".matrix");
+    fs::create_dir_all(&state).unwrap();
+    let status = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "none"])
+        .arg(&state)
+        .status();
+    assert!(status.unwrap().success(), "mounting needs root");
+}
+
+/// Each measurement's log takes about 100 KB even compressed.
+fn noisy() -> String {
+    let axes = "[axes]\nsize = [1, 2, 3, 4]\n".to_owned();
+    let line = "head -c 75000 /dev/urandom | base64 >&2; echo v={{ size }}";
+    (axes + &shell(line)).replace("repeat = 1", "repeat = 8")
+}
+
+#[test]
+fn a_full_disk() {
+    let lab = Lab::new(&noisy());
+    mount(&lab, "size=1536k");
+    let full = lab.run();
+    full.assert_code(2);
+    let errors = full.errors().join("\n");
+    assert!(errors.contains("the disk is full"), "{errors}");
+    assert!(errors.contains("free some space and run again"), "{errors}");
+    // What was told as measured is there.
+    assert_eq!(lab.samples().len(), full.measured().len());
+    let check = lab
+        .store()
+        .query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
+    assert_eq!(check.unwrap(), "ok");
+
+    mount(&lab, "remount,size=64M");
+    let rest = lab.run();
+    rest.assert_code(0);
+    assert_eq!(full.measured().len() + rest.measured().len(), 4 * 8);
+    let samples = lab.samples();
+    assert_eq!(samples.len(), 4 * 8);
+    assert!(samples.values().all(|count| *count == 1), "{samples:?}");
+    lab.assert_clean();
+}
+
+#[test]
+fn a_state_that_may_only_be_read() {
+    let lab = Lab::new(&shell("touch $TMPDIR/ran; echo v=1"));
+    mount(&lab, "size=4M");
+    mount(&lab, "remount,ro");
+    let ran = lab.run();
+    ran.assert_code(2);
+    let errors = ran.errors().join("\n");
+    assert!(
+        errors.contains("cannot be") && errors.contains("writable"),
+        "{errors}"
+    );
+    assert!(!lab.path("ran").exists());
+}
+
+#[test]
+fn a_damaged_state_is_left_as_it_is() {
+    let lab = Lab::new(&shell("touch $TMPDIR/ran; echo v=1"));
+    fs::create_dir_all(lab.path(".matrix")).unwrap();
+    let file = lab.path(".matrix/matrix.db");
+    fs::write(&file, "no database at all").unwrap();
+    let ran = lab.run();
+    ran.assert_code(2);
+    let errors = ran.errors().join("\n");
+    assert!(
+        errors.contains("matrix.db") && errors.contains("move the file away"),
+        "{errors}"
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), "no database at all");
+    assert!(!lab.path("ran").exists());
+    fs::remove_file(&file).unwrap();
+    lab.run().assert_code(0);
+
+    // A page in the middle, as a dying disk leaves it.
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[4096..8192].fill(0xa5);
+    fs::write(&file, &bytes).unwrap();
+    let ran = lab.run();
+    ran.assert_code(2);
+    let errors = ran.errors().join("\n");
+    assert!(
+        errors.contains("damaged") && errors.contains("nothing was deleted"),
+        "{errors}"
+    );
+}
