@@ -1,7 +1,9 @@
 //! Owns the command line: its types, the exit codes, one module a verb.
 //! Does not know how anything is done.
 
+mod diff;
 mod explain;
+mod gc;
 mod install;
 mod load;
 mod log;
@@ -57,6 +59,8 @@ enum Verb {
     Log(log::LogArgs),
     /// Show what a parser makes of a file
     Parse(parse::ParseArgs),
+    /// Remove artifacts that are not needed any more
+    Gc(gc::GcArgs),
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
 }
@@ -121,6 +125,7 @@ pub fn main() -> ExitCode {
         Verb::Compare(args) => run::compare(args),
         Verb::Log(args) => log::log(args),
         Verb::Parse(args) => parse::parse(args),
+        Verb::Gc(args) => gc::gc(args),
         Verb::Completions { shell } => {
             use clap::CommandFactory;
             clap_complete::generate(shell, &mut Cli::command(), "matrix", &mut std::io::stdout());

@@ -4,9 +4,12 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::diff::{self, Difference};
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
@@ -29,6 +32,15 @@ pub struct PlanArgs {
     /// Say why each step is to be run
     #[arg(long)]
     why: bool,
+    /// Show the difference that `--to` makes against this version
+    #[arg(long, value_name = "REV", requires = "to", conflicts_with_all = ["why", "base", "versions", "against"])]
+    from: Option<String>,
+    /// Show the difference that this version makes against `--from`
+    #[arg(long, value_name = "REV", requires = "from")]
+    to: Option<String>,
+    /// Show the difference that the matrix makes against an older text of it
+    #[arg(long, value_name = "FILE", conflicts_with = "why")]
+    base: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -52,6 +64,13 @@ pub fn plan(args: PlanArgs) -> Exit {
 }
 
 fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
+    if let Some(difference) = super::run::block_on(difference(args))? {
+        match args.common.json || args.format == PlanFormat::Json {
+            true => show::document(&difference.json()),
+            false => show::out(&difference.text()),
+        }
+        return Ok(Exit::Fine);
+    }
     let loaded = load(&args.common, sources)?;
     let looked = super::run::block_on(loaded.look(&args.common))?;
     let store = loaded.store()?;
@@ -90,6 +109,14 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         PlanFormat::Text => show::out(&people(&plan, todo, &estimate, &reasons)),
     }
     Ok(Exit::Fine)
+}
+
+async fn difference(args: &PlanArgs) -> Result<Option<Difference>, Stop> {
+    Ok(match (&args.from, &args.to, &args.base) {
+        (Some(from), Some(to), _) => Some(diff::versions(&args.common, from, to).await?),
+        (_, _, Some(base)) => Some(diff::matrices(&args.common, base).await?),
+        _ => None,
+    })
 }
 
 fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {

@@ -270,6 +270,10 @@ async fn work(
     };
     let world = loaded.world(looked, Some(&site.store.borrow()))?;
     inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
+    let in_use = plan.artifacts();
+    site.store
+        .borrow()
+        .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
     announce(&job, &known)?;
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();

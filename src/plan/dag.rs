@@ -167,6 +167,20 @@ impl Plan<'_> {
         self.steps.subjects.of(self.cells.cell(cell))
     }
 
+    /// The artifacts that its cells measure, each once.
+    pub fn artifacts(&self) -> Vec<Key> {
+        let subjects = (0..self.cells.len()).map(|cell| self.subject_of(cell));
+        let mut artifacts: Vec<Key> = subjects
+            .filter_map(|subject| match subject {
+                Subject::Artifact(digest) => Some(digest),
+                Subject::Installed(_) | Subject::Unbuilt(_) => None,
+            })
+            .collect();
+        artifacts.sort_unstable();
+        artifacts.dedup();
+        artifacts
+    }
+
     /// The build step of a cell.
     pub fn build_of(&self, cell: usize) -> Option<u32> {
         let step = self.steps.builds.of_cell.get(cell).copied();

@@ -62,6 +62,34 @@ impl Store {
         self.sqlite(write())
     }
 
+    /// Artifacts that the last session of some matrix measured or compared with.
+    pub fn artifacts_in_use(&self) -> Result<Vec<Key>, StoreError> {
+        let read = || {
+            self.db
+                .prepare_cached("SELECT DISTINCT digest FROM used")?
+                .query_map([], |row| row.get(0))?
+                .collect()
+        };
+        self.sqlite(read())
+    }
+
+    /// Notes which artifacts a session of a matrix uses, instead of those of the session before.
+    pub fn put_artifacts_in_use(&self, matrix: &str, digests: &[Key]) -> Result<(), StoreError> {
+        self.check_name("matrix", matrix)?;
+        let write = || {
+            let transaction = self.db.unchecked_transaction()?;
+            transaction.execute("DELETE FROM used WHERE matrix = ?1", [matrix])?;
+            for digest in digests {
+                transaction.execute(
+                    "INSERT INTO used (matrix, digest) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+                    params![matrix, digest],
+                )?;
+            }
+            transaction.commit()
+        };
+        self.sqlite(write())
+    }
+
     /// The inputs that the steps of a matrix had when they were last run.
     pub fn inputs(&self, matrix: &str) -> Result<Inputs, StoreError> {
         let read = || {

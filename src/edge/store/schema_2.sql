@@ -18,3 +18,10 @@ CREATE TABLE input (
     value      TEXT NOT NULL,
     PRIMARY KEY (matrix, projection, name)
 ) STRICT, WITHOUT ROWID;
+
+-- The artifacts that the last session of a matrix measured or compared with.
+CREATE TABLE used (
+    matrix TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (length(digest) = 16),
+    PRIMARY KEY (matrix, digest)
+) STRICT, WITHOUT ROWID;

@@ -6,7 +6,7 @@ use crate::config::decode::tests::read;
 use crate::config::matrix::Matrix;
 use crate::plan::cell::Choice;
 use crate::plan::dag;
-use crate::plan::steps::{Digests, NoDigests};
+use crate::plan::steps::NoDigests;
 
 /// A matrix with the given `[[setup]]` tables and repetition.
 fn matrix(setups: &str, repeat: &str) -> Matrix {
