@@ -313,7 +313,9 @@ fn stop_of(error: execute::RunError) -> Stop {
 }
 
 fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(job.plan, Some(&job.site.store.borrow()))?;
+    let past = Past::of(job.plan, Some(&job.site.store.borrow()), &|run| {
+        known.todo.rounds[run] > 0
+    })?;
     let graph = dag::graph(job.plan, &known.todo);
     let estimate = past.with(|durations| dag::estimate(job.plan, &known.todo, &graph, durations));
     job.site.progress.borrow_mut().event(&Event::Started {

@@ -156,23 +156,29 @@ pub struct Past {
 }
 
 impl Past {
-    pub fn of(plan: &Plan, store: Option<&Store>) -> Result<Past, StoreError> {
+    /// Of builds, set-ups and the run steps for which `is_wanted`.
+    pub fn of(
+        plan: &Plan,
+        store: Option<&Store>,
+        is_wanted: &dyn Fn(usize) -> bool,
+    ) -> Result<Past, StoreError> {
         let guess = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default() + RUN_OVERHEAD;
         let mut past = Past {
             durations: HashMap::new(),
             typical: [BUILD_GUESS, SETUP_GUESS, guess],
         };
         let Some(store) = store else { return Ok(past) };
-        let setups = plan
-            .steps
+        let steps = &plan.steps;
+        let shared = steps
             .setups
             .iter()
-            .chain([&plan.steps.builds])
+            .chain([&steps.builds])
             .flat_map(|shared| &shared.steps);
-        let mut keys: Vec<Key> = setups
-            .chain(&plan.steps.runs.steps)
-            .map(|step| step.key)
-            .collect();
+        let runs = steps.runs.steps.iter().enumerate();
+        let runs = runs
+            .filter(|(run, _)| is_wanted(*run))
+            .map(|(_, step)| step);
+        let mut keys: Vec<Key> = shared.chain(runs).map(|step| step.key).collect();
         keys.sort_unstable();
         keys.dedup();
         for (key, duration) in keys.iter().zip(store.durations(&keys)?) {
