@@ -11,6 +11,9 @@ pub const POINTS_MAX: usize = 100_000;
 /// Candidate levels at the most; beyond, their grid gets coarser.
 const LEVELS_MAX: usize = 256;
 
+/// Levels that are worked on at once.
+const LANES: usize = 8;
+
 /// Grid of candidate levels in sigma: a level off by a sixteenth costs 0.004 sigma² a point.
 const LEVEL_STEP: f64 = 0.125;
 
@@ -21,7 +24,7 @@ const RHO_MAX: f64 = 0.9;
 const PASSES_MAX: usize = 8;
 
 /// Points on either side of a change that its size is estimated from.
-const NEIGHBOURS_MAX: usize = 100;
+const NEIGHBOURS_MAX: usize = 50;
 
 /// How changes are looked for. The defaults suit nightly benchmark series.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,29 +81,33 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let places = &places[places.len().saturating_sub(POINTS_MAX)..];
     let values: Vec<f64> = places.iter().filter_map(|i| series[*i]).collect();
     let logs = values.iter().all(|value| *value > 0.0);
-    let x: Vec<f64> = match logs {
+    let mut x: Vec<f64> = match logs {
         true => values.iter().map(|value| value.ln()).collect(),
-        false => values.clone(),
+        false => values,
     };
+    // Small numbers leave the search more of its 24 bits.
+    let centre = stats::median(&x).unwrap_or(0.0);
+    x.iter_mut().for_each(|value| *value -= centre);
     let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= 2 * options.min_segment.max(1)) else {
         return Vec::new();
     };
-    let mut starts = segment(&x, sigma, 1.0, options);
+    let medians = running_medians(&x, options.min_segment.max(1));
+    let mut starts = segment(&x, &medians, sigma, 1.0, options);
     let mut noise = Noise::within(&x, &starts, sigma);
     for _ in 0..PASSES_MAX {
         let before = std::mem::take(&mut starts);
-        starts = segment(&x, noise.sigma, noise.inflation(), options);
+        starts = segment(&x, &medians, noise.sigma, noise.inflation(), options);
         if starts == before {
             break;
         }
         noise = Noise::within(&x, &starts, sigma);
     }
-    drop_small(&x, &mut starts, logs, options.min_effect);
+    drop_small(&x, &mut starts, centre, logs, options.min_effect);
     let describe = |i: usize| {
         let end = starts.get(i + 1).copied().unwrap_or(x.len());
         let begin = if i == 0 { 0 } else { starts[i - 1] };
         let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
-        describe(places[starts[i]], before, after, logs, &noise)
+        describe(places[starts[i]], [before, after], centre, logs, &noise)
     };
     (0..starts.len()).map(describe).collect()
 }
@@ -174,90 +181,125 @@ fn step_sigma(x: &[f64]) -> Option<f64> {
         .map(|sigma| sigma / std::f64::consts::SQRT_2)
 }
 
-/// Candidate levels: medians of neighbouring points, on a grid, in ascending order.
-fn levels(x: &[f64], sigma: f64, window: usize) -> Vec<f64> {
+/// Medians of `window` neighbouring points, in ascending order: where a level can be.
+fn running_medians(x: &[f64], window: usize) -> Vec<f64> {
     let mut scratch = vec![0.0; window];
-    let medians: Vec<f64> = x
-        .windows(window)
-        .map(|points| {
-            scratch.copy_from_slice(points);
-            let middle = window / 2;
-            *scratch.select_nth_unstable_by(middle, f64::total_cmp).1
-        })
-        .collect();
-    let mut step = LEVEL_STEP * sigma;
+    let median = |points: &[f64]| {
+        scratch.copy_from_slice(points);
+        *scratch.select_nth_unstable_by(window / 2, f64::total_cmp).1
+    };
+    let mut medians: Vec<f64> = x.windows(window).map(median).collect();
+    medians.sort_unstable_by(f64::total_cmp);
+    medians
+}
+
+/// Candidate levels: `medians` in units of sigma, on a grid, in ascending order; the last one is
+/// repeated up to a whole number of lanes.
+fn levels(medians: &[f64], sigma: f64) -> Vec<f32> {
+    let mut step = LEVEL_STEP;
     loop {
-        let mut cells: Vec<f64> = medians.iter().map(|m| (m / step).round()).collect();
-        cells.sort_unstable_by(f64::total_cmp);
+        let mut cells: Vec<f64> = medians.iter().map(|m| (m / sigma / step).round()).collect();
         cells.dedup();
         if cells.len() <= LEVELS_MAX {
-            return cells.into_iter().map(|cell| cell * step).collect();
+            let mut levels: Vec<f32> = cells.iter().map(|cell| (cell * step) as f32).collect();
+            let last = levels.last().copied().unwrap_or(0.0);
+            levels.resize(levels.len().next_multiple_of(LANES), last);
+            return levels;
         }
         step *= 2.0;
     }
 }
 
 /// Starts of all segments but the first, by dynamic programming over (point, level):
-/// best(t, μ) = min(best(t − 1, μ), F(t − m) + β + the m − 1 losses before) + loss(xₜ, μ), F(t) = min over μ.
-fn segment(x: &[f64], sigma: f64, inflation: f64, options: &Options) -> Vec<usize> {
+/// best(t, μ) = min(best(t − 1, μ), F(t − m) + β + the m − 1 losses before) + loss(xₜ, μ),
+/// F(t) = min over μ. Costs are in units of sigma² and need no more than 24 bits.
+fn segment(
+    x: &[f64],
+    medians: &[f64],
+    sigma: f64,
+    inflation: f64,
+    options: &Options,
+) -> Vec<usize> {
     let m = options.min_segment.max(1);
     let n = x.len();
-    let beta = options.penalty * (n as f64).ln() * inflation;
-    let limit = options.clip.powi(2) * inflation.sqrt();
-    let levels = levels(x, sigma, m);
+    let beta = (options.penalty * (n as f64).ln() * inflation) as f32;
+    let limit = (options.clip.powi(2) * inflation.sqrt()) as f32;
+    let levels = levels(medians, sigma);
     let count = levels.len();
-    let unit = 1.0 / sigma;
-    let scaled: Vec<f64> = levels.iter().map(|level| level * unit).collect();
     // Losses of the last m points at each level, as a ring, and their sums.
-    let mut ring = vec![0.0; m * count];
-    let mut recent = vec![0.0; count];
-    let mut best = vec![f64::INFINITY; count];
-    let mut start = vec![0u32; count];
+    let mut ring = vec![0.0f32; m * count];
+    let mut recent = vec![0.0f32; count];
+    // Least cost of a partition whose last segment lies at a level, and where that segment starts:
+    // a float like the rest, so that the loop runs on vectors; exact up to 2²⁴.
+    let mut best = vec![f32::INFINITY; count];
+    let mut start = vec![0.0f32; count];
     // F and the start of the last segment, by number of points.
-    let mut total = vec![f64::INFINITY; n + 1];
-    let mut last = vec![0u32; n + 1];
+    let mut total = vec![f32::INFINITY; n + 1];
+    let mut last = vec![0; n + 1];
     total[0] = -beta;
     for t in 1..=n {
-        let value = x[t - 1] * unit;
+        let value = (x[t - 1] / sigma) as f32;
         let slot = (t % m) * count;
-        let losses = &mut ring[slot..slot + count];
-        let opened = match t.checked_sub(m) {
-            Some(at) => total[at] + beta,
-            None => f64::INFINITY,
-        };
-        let from = t.saturating_sub(m) as u32;
-        for i in 0..count {
-            let deviation = value - scaled[i];
-            let loss = (deviation * deviation).min(limit);
-            let sum = recent[i] + (loss - losses[i]);
-            losses[i] = loss;
-            recent[i] = sum;
-            let stay = best[i] + loss;
-            let open = opened + sum;
-            let better = open < stay;
-            best[i] = if better { open } else { stay };
-            start[i] = if better { from } else { start[i] };
+        let opened = t
+            .checked_sub(m)
+            .map_or(f32::INFINITY, |at| total[at] + beta);
+        let from = t.saturating_sub(m) as f32;
+        let old = ring[slot..slot + count].iter_mut().zip(&mut recent);
+        let state = best.iter_mut().zip(&mut start);
+        for (level, ((loss, recent), (best, start))) in levels.iter().zip(old.zip(state)) {
+            let square = (value - level) * (value - level);
+            // Not f32::min: its care for NaN keeps the loop from running on vectors.
+            let now = if square < limit { square } else { limit };
+            *recent += now - *loss;
+            *loss = now;
+            let stay = *best + now;
+            let open = opened + *recent;
+            // As `from` only grows, the larger one is the newer; an assignment under a condition
+            // would keep the loop from running on vectors.
+            let newer = if open < stay { from } else { 0.0 };
+            *start = if newer > *start { newer } else { *start };
+            *best = if open < stay { open } else { stay };
         }
-        for i in 0..count {
-            if best[i] < total[t] {
-                total[t] = best[i];
-                last[t] = start[i];
-            }
-        }
+        let (least, at) = least(&best, &start);
+        total[t] = least;
+        last[t] = at as usize;
     }
     let mut starts = Vec::new();
     let mut end = n;
     while last[end] > 0 {
-        end = last[end] as usize;
+        end = last[end];
         starts.push(end);
     }
     starts.reverse();
     starts
 }
 
+/// The smallest cost and where its segment starts. Lane by lane, so that it runs on vectors.
+fn least(best: &[f32], start: &[f32]) -> (f32, f32) {
+    let mut costs = [f32::INFINITY; LANES];
+    let mut starts = [0.0; LANES];
+    for (best, start) in best.chunks_exact(LANES).zip(start.chunks_exact(LANES)) {
+        for i in 0..LANES {
+            starts[i] = if best[i] < costs[i] {
+                start[i]
+            } else {
+                starts[i]
+            };
+            costs[i] = if best[i] < costs[i] {
+                best[i]
+            } else {
+                costs[i]
+            };
+        }
+    }
+    let smaller = |a: (f32, f32), b: (f32, f32)| if b.0 < a.0 { b } else { a };
+    let lanes = costs.into_iter().zip(starts);
+    lanes.fold((f32::INFINITY, 0.0), smaller)
+}
+
 /// Takes out changes below `min_effect`, the smallest first.
-fn drop_small(x: &[f64], starts: &mut Vec<usize>, logs: bool, min_effect: f64) {
-    let level = |begin: usize, end: usize| stats::median(&x[begin..end]).unwrap_or(0.0);
+fn drop_small(x: &[f64], starts: &mut Vec<usize>, centre: f64, logs: bool, min_effect: f64) {
+    let level = |begin: usize, end: usize| centre + stats::median(&x[begin..end]).unwrap_or(0.0);
     while min_effect > 0.0 && !starts.is_empty() {
         let size = |i: usize| {
             let begin = if i == 0 { 0 } else { starts[i - 1] };
@@ -277,7 +319,13 @@ fn drop_small(x: &[f64], starts: &mut Vec<usize>, logs: bool, min_effect: f64) {
     }
 }
 
-fn describe(index: usize, before: &[f64], after: &[f64], logs: bool, noise: &Noise) -> Change {
+fn describe(
+    index: usize,
+    [before, after]: [&[f64]; 2],
+    centre: f64,
+    logs: bool,
+    noise: &Noise,
+) -> Change {
     let near_before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
     let near_after = &after[..after.len().min(NEIGHBOURS_MAX)];
     let shift = stats::hodges_lehmann_shift(near_before, near_after).unwrap_or(0.0);
@@ -285,7 +333,7 @@ fn describe(index: usize, before: &[f64], after: &[f64], logs: bool, noise: &Noi
     let half =
         1.96 * noise.sigma * (weight * noise.inflation() * std::f64::consts::FRAC_PI_3).sqrt();
     let level = |points: &[f64]| {
-        let level = stats::median(points).unwrap_or(0.0);
+        let level = centre + stats::median(points).unwrap_or(0.0);
         if logs { level.exp() } else { level }
     };
     let (before, after) = (level(before), level(after));

@@ -40,7 +40,22 @@ fn quantile_of_sorted(sorted: &[f64], q: f64) -> Option<f64> {
 
 /// The middle value, or the mean of the two middle ones. None of an empty slice.
 pub fn median(values: &[f64]) -> Option<f64> {
-    quantile(values, 0.5)
+    median_in(&mut values.to_vec())
+}
+
+/// The median by selection, which is linear; changes the order.
+fn median_in(values: &mut [f64]) -> Option<f64> {
+    let middle = values.len() / 2;
+    let odd = values.len() % 2 == 1;
+    if values.is_empty() {
+        return None;
+    }
+    let (below, high, _) = values.select_nth_unstable_by(middle, f64::total_cmp);
+    if odd {
+        return Some(*high);
+    }
+    let low = below.iter().copied().max_by(f64::total_cmp)?;
+    Some(low / 2.0 + *high / 2.0)
 }
 
 /// The arithmetic mean. None of an empty slice.
@@ -67,36 +82,32 @@ pub fn mad(values: &[f64]) -> Option<f64> {
     median(&deviations)
 }
 
-/// The Walsh averages (xᵢ + xⱼ)/2, i ≤ j, in ascending order.
+/// The Walsh averages (xᵢ + xⱼ)/2, i ≤ j.
 fn walsh_averages(values: &[f64]) -> Vec<f64> {
     let mut averages = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
     for (i, a) in values.iter().enumerate() {
         averages.extend(values[i..].iter().map(|b| a / 2.0 + b / 2.0));
     }
-    averages.sort_unstable_by(f64::total_cmp);
     averages
 }
 
-/// All differences of an `a` from a `b` (b − a), in ascending order.
+/// All differences of an `a` from a `b` (b − a).
 fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
-    let mut all: Vec<f64> = a
-        .iter()
+    a.iter()
         .flat_map(|a| b.iter().map(move |b| b - a))
-        .collect();
-    all.sort_unstable_by(f64::total_cmp);
-    all
+        .collect()
 }
 
 /// One-sample location: the median of the Walsh averages (Hodges & Lehmann, 1963).
 /// Quadratic in the number of samples. None of an empty slice.
 pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
-    quantile_of_sorted(&walsh_averages(values), 0.5)
+    median_in(&mut walsh_averages(values))
 }
 
 /// Two-sample shift of `b` against `a`: the median of all differences b − a (Hodges & Lehmann,
 /// 1963). None where a side is empty.
 pub fn hodges_lehmann_shift(a: &[f64], b: &[f64]) -> Option<f64> {
-    quantile_of_sorted(&differences(a, b), 0.5)
+    median_in(&mut differences(a, b))
 }
 
 /// P(|T| ≥ |t|) for Student's t with `df` degrees of freedom, not necessarily whole:
@@ -258,7 +269,7 @@ pub fn rank_sum(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
         true => Null::Exact(mann_whitney_null(n, m)),
         false => Null::Normal(variance.sqrt()),
     };
-    from_ordered(&differences(a, b), &null, alpha)
+    from_ordered(&sorted(&differences(a, b)), &null, alpha)
 }
 
 /// One-sample rank analysis of paired differences: Wilcoxon's signed rank as the number of Walsh
@@ -271,7 +282,7 @@ pub fn signed_rank(values: &[f64], alpha: f64) -> Option<Estimate> {
         true => Null::Exact(signed_rank_null(n)),
         false => Null::Normal(variance.sqrt()),
     };
-    from_ordered(&walsh_averages(values), &null, alpha)
+    from_ordered(&sorted(&walsh_averages(values)), &null, alpha)
 }
 
 /// The null distribution of a count between 0 and its maximum, symmetric about the middle.
