@@ -2,6 +2,7 @@
 //! Does not know how a change is detected.
 
 use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::history::append;
 
 use crate::data::{Pool, Random, blocks, pools};
 use crate::figure;
@@ -16,34 +17,44 @@ const EDGE: usize = 20;
 const SIGMA: f64 = 0.01;
 
 pub fn run(quick: bool) {
-    let (pools, _) = pools();
     let series = if quick { 500 } else { 1000 };
+    protocol(
+        "CP",
+        series,
+        found,
+        [
+            "at most 0.02",
+            "at least 0.55",
+            "at least 0.90",
+            "at least 0.90",
+        ],
+    );
+    protocol("CP night by night", series / 5, nightly, [""; 4]);
+}
+
+fn protocol(name: &str, series: usize, find: fn(&[Option<f64>]) -> Vec<usize>, asked: [&str; 4]) {
+    let (pools, _) = pools();
     let mut random = Random(7);
     let quiet: usize = (0..series)
-        .map(|_| found(&draw(&pools, None, &mut random)).len())
+        .map(|_| find(&draw(&pools, None, &mut random)).len())
         .sum();
     figure(
-        &format!("CP: false points a quiet series ({series} series of {POINTS})"),
+        &format!("{name}: false points a quiet series ({series} series of {POINTS})"),
         format!("{:.3}", quiet as f64 / series as f64),
-        "at most 0.02",
+        asked[0],
     );
-    for (size, asked) in [
-        (1.0, "at least 0.55"),
-        (2.0, "at least 0.90"),
-        (3.0, "at least 0.90"),
-        (5.0, ""),
-    ] {
+    for (size, asked) in [(1.0, asked[1]), (2.0, asked[2]), (3.0, asked[3]), (5.0, "")] {
         let (mut hits, mut reported) = (0, 0);
         for _ in 0..series {
             let place = EDGE + random.below(POINTS - 2 * EDGE + 1);
-            let places = found(&draw(&pools, Some((place, size)), &mut random));
+            let places = find(&draw(&pools, Some((place, size)), &mut random));
             hits += usize::from(places.iter().any(|at| at.abs_diff(place) <= MARGIN));
             reported += places.len();
         }
         let precision = hits as f64 / reported.max(1) as f64;
         let recall = hits as f64 / series as f64;
         figure(
-            &format!("CP: F1 at {size} sigma"),
+            &format!("{name}: F1 at {size} sigma"),
             format!(
                 "{:.2} (precision {precision:.2}, recall {recall:.2})",
                 f1(precision, recall)
@@ -51,6 +62,16 @@ pub fn run(quick: bool) {
             asked,
         );
     }
+}
+
+/// Every night from the first on is appended to what was reported before: as the program runs.
+fn nightly(series: &[Option<f64>]) -> Vec<usize> {
+    let mut reported: Vec<usize> = Vec::new();
+    for night in 1..=series.len() {
+        let new = append(&series[..night], &reported, &Options::default());
+        reported.extend(new.iter().map(|change| change.index));
+    }
+    reported
 }
 
 pub fn f1(precision: f64, recall: f64) -> f64 {

@@ -74,6 +74,40 @@ pub fn compare_values(baseline: &[f64], candidate: &[f64], question: &Question) 
     compare(&side(baseline, 0), &side(candidate, 1), question)
 }
 
+/// A side of which only its summary is known, as printed tables and some tools' files give it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    pub mean: f64,
+    /// In the unit of the mean.
+    pub stddev: f64,
+    pub n: usize,
+}
+
+/// As [`compare`], of summaries: the pooled two-sample t-test (Student, 1908) of logarithms where both
+/// means are above zero, with stddev/mean for the standard deviation of a logarithm (the delta
+/// method), else of the values themselves.
+pub fn compare_summaries(base: &Summary, cand: &Summary, question: &Question) -> Comparison {
+    let n = [base.n, cand.n];
+    let mut notes = Vec::new();
+    if base.n == 0 || cand.n == 0 || !(base.mean.is_finite() && cand.mean.is_finite()) {
+        notes.push("a side has no mean".to_owned());
+        return finish(Shift::nothing([0, 0]), question, notes);
+    }
+    let scale = Scale::of(&[base.mean, cand.mean]);
+    let variance = |side: &Summary| match scale {
+        Scale::Log => (side.stddev / side.mean).powi(2),
+        Scale::Linear => side.stddev.powi(2),
+    };
+    let degrees = |side: &Summary| side.n.saturating_sub(1) as f64;
+    let squares = degrees(base) * variance(base) + degrees(cand) * variance(cand);
+    let df = degrees(base) + degrees(cand);
+    let weight = 1.0 / base.n as f64 + 1.0 / cand.n as f64;
+    let shift = scale.apply(cand.mean) - scale.apply(base.mean);
+    let estimate = stats::moderated_t(shift, squares, df, weight, None, 0.05);
+    let result = unscaled(estimate, shift, scale, base.mean, &mut notes);
+    finish(Shift { n, ..result }, question, notes)
+}
+
 /// Half the width of the 95 % interval of a cell's level, relative to it: for `until = "ci95 < 2%"`.
 ///
 /// On logarithms where all values are above zero: exp(h) − 1 with h from the narrower of the
@@ -231,47 +265,54 @@ fn estimated(
             )
         });
     let analyses = analyse(&a, &b, &pairs, variance);
-    let (estimate, paired) = choose(&analyses).unwrap_or_else(|| {
-        notes.push("too few samples for an interval".to_owned());
-        let shift = stats::hodges_lehmann_shift(&a, &b).unwrap_or(0.0);
-        let unknown = Estimate {
-            shift,
-            low: f64::NAN,
-            high: f64::NAN,
-            p: f64::NAN,
-        };
-        (unknown, false)
-    });
-    let known = |value: f64| (!value.is_nan()).then_some(value);
-    let interval = known(estimate.low).zip(known(estimate.high));
+    let (estimate, paired) = choose(&analyses).unzip();
+    let shift = stats::hodges_lehmann_shift(&a, &b).unwrap_or(0.0);
     let centre = stats::median(&raw[..n[0]]).unwrap_or(0.0);
-    let (ratio, ci95) = match scale {
-        Scale::Log => (
-            Some(estimate.shift.exp()),
-            interval.map(|(low, high)| [low.exp(), high.exp()]),
-        ),
+    Shift {
+        n,
+        paired: paired.unwrap_or(false),
+        ..unscaled(estimate, shift, scale, centre, notes)
+    }
+}
+
+/// Brings an estimate back to the metric's own scale, about the baseline's `centre`. Where there was no
+/// estimate, only the `shift` is told.
+fn unscaled(
+    estimate: Option<Estimate>,
+    shift: f64,
+    scale: Scale,
+    centre: f64,
+    notes: &mut Vec<String>,
+) -> Shift {
+    if estimate.is_none() {
+        notes.push("too few samples for an interval".to_owned());
+    }
+    let shift = estimate.map_or(shift, |estimate| estimate.shift);
+    let (ratio, difference) = match scale {
+        Scale::Log => (Some(shift.exp()), centre * shift.exp_m1()),
         Scale::Linear => {
             notes.push("values of zero or below: compared by differences".to_owned());
-            let ratio = ratio(centre, centre + estimate.shift, notes);
-            let at = |shift: f64| (centre + shift) / centre;
-            let ends = interval.map(|(low, high)| [at(low), at(high)]);
-            // A negative baseline turns the ends round.
-            let ends = ends.map(|[a, b]| [a.min(b), a.max(b)]);
-            (ratio, ratio.and(ends))
+            (ratio(centre, centre + shift, notes), shift)
         }
     };
+    let at = |shift: f64| match scale {
+        Scale::Log => shift.exp(),
+        Scale::Linear => (centre + shift) / centre,
+    };
+    let interval = |estimate: Estimate| {
+        let ends = [at(estimate.low), at(estimate.high)];
+        // A negative baseline turns the ends round.
+        [ends[0].min(ends[1]), ends[0].max(ends[1])]
+    };
+    let ratio = ratio.filter(|ratio| ratio.is_finite());
     let finite = |ends: &[f64; 2]| ends.iter().all(|end| end.is_finite());
     Shift {
-        ratio: ratio.filter(|ratio| ratio.is_finite()),
-        ci95: ci95.filter(finite),
-        difference: Some(match scale {
-            Scale::Log => centre * estimate.shift.exp_m1(),
-            Scale::Linear => estimate.shift,
-        })
-        .filter(|difference| difference.is_finite()),
-        p: known(estimate.p),
-        n,
-        paired,
+        ratio,
+        ci95: ratio.and(estimate).map(interval).filter(finite),
+        difference: Some(difference).filter(|difference| difference.is_finite()),
+        p: estimate.map(|estimate| estimate.p),
+        n: [0, 0],
+        paired: false,
     }
 }
 

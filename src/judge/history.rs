@@ -6,7 +6,15 @@ use serde::Serialize;
 use super::changepoint::{Change, Options, changes};
 
 /// Points of the tail that are looked at, however long the series is.
-pub const TAIL_MAX: usize = 200;
+pub const TAIL_MAX: usize = 100;
+
+/// Points since the last reported change from which on another one is looked for: with fewer, the
+/// noise is not known well enough to look at it every night.
+pub const TAIL_MIN: usize = 20;
+
+/// A change has to be so much clearer when the series is looked at again every night: a point that
+/// is reported stays, so that false ones of all nights add up.
+const NIGHTLY_PENALTY: f64 = 1.5;
 
 /// What a full analysis says of a change that was reported before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -30,7 +38,17 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     let begin = since
         .max(series.len().saturating_sub(TAIL_MAX))
         .min(series.len());
-    let mut found = changes(&series[begin..], options);
+    let tail = &series[begin..];
+    if tail.len() < TAIL_MIN {
+        return Vec::new();
+    }
+    // A change of the tail must be as clear as one of the whole series.
+    let length = |points: &[Option<f64>]| (points.len().max(2) as f64).ln();
+    let strict = Options {
+        penalty: NIGHTLY_PENALTY * options.penalty * length(series) / length(tail),
+        ..*options
+    };
+    let mut found = changes(tail, &strict);
     for change in &mut found {
         change.index += begin;
     }
@@ -52,4 +70,58 @@ pub fn review(reported: &[usize], fresh: &[Change], options: &Options) -> Vec<St
         }
     };
     reported.iter().map(standing).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Noise of about ±1 % without a pattern, and steps.
+    fn series(n: usize, steps: &[(usize, f64)]) -> Vec<Option<f64>> {
+        let level = |i: usize| -> f64 { steps.iter().filter(|s| i >= s.0).map(|s| s.1).product() };
+        let noise = |i: usize| ((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5;
+        (0..n)
+            .map(|i| Some(100.0 * level(i) * (1.0 + 0.02 * noise(i))))
+            .collect()
+    }
+
+    #[test]
+    fn nights_add_changes_and_never_move_reported_ones() {
+        let all = series(400, &[(60, 1.1), (150, 0.95), (320, 1.08)]);
+        let mut reported: Vec<usize> = Vec::new();
+        for night in 1..=all.len() {
+            let new = append(&all[..night], &reported, &Options::default());
+            assert!(
+                new.iter()
+                    .all(|change| reported.iter().all(|old| change.index > *old))
+            );
+            reported.extend(new.iter().map(|change| change.index));
+        }
+        assert_eq!(reported, [60, 150, 320]);
+        let fresh = changes(&all, &Options::default());
+        assert_eq!(
+            review(&reported, &fresh, &Options::default()),
+            [Standing::Stands; 3]
+        );
+    }
+
+    #[test]
+    fn a_review_says_what_moved_and_what_went() {
+        let fresh = changes(&series(200, &[(100, 1.2)]), &Options::default());
+        let got = review(&[40, 98, 100], &fresh, &Options::default());
+        assert_eq!(
+            got,
+            [
+                Standing::Gone,
+                Standing::Moved { to: 100 },
+                Standing::Stands
+            ]
+        );
+    }
+
+    #[test]
+    fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
+        assert_eq!(append(&[], &[], &Options::default()), []);
+        assert_eq!(append(&series(30, &[]), &[50], &Options::default()), []);
+    }
 }

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod confirm;
 pub mod history;
 pub mod stats;
+pub mod table;
 #[cfg(test)]
 mod tests;
 pub mod verdict;

@@ -3,7 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use super::compare::{compare, compare_values, relative_half_width};
+pub use super::compare::{
+    Summary, compare, compare_summaries, compare_values, relative_half_width,
+};
 use super::stats;
 use crate::words::sample::Better;
 

@@ -1,0 +1,303 @@
+//! Owns the columns of other systems' comparison tables, as those systems print them.
+//! Does not know whether a change means anything: our own verdict stands beside them.
+
+use crate::words::sample::Better;
+
+use super::verdict::Verdict;
+
+/// One side of a row: a mean of repetitions and their relative standard deviation, a fraction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Side {
+    pub mean: f64,
+    pub relative_stddev: Option<f64>,
+}
+
+/// LKP prints a relative standard deviation from this on.
+const LKP_STDDEV_SHOWN: f64 = 0.02;
+
+/// LKP divides by this instead of a base of zero.
+const LKP_ZERO: f64 = 1e-100;
+
+/// The heading over [`lkp_row`].
+pub const LKP_HEADING: &str =
+    "         %stddev     %change         %stddev\n             \\          |                \\  ";
+
+/// One line of an LKP table: base ± stddev, change, new ± stddev, metric.
+pub fn lkp_row(metric: &str, base: Side, new: Side) -> String {
+    format!(
+        "{:>10}{:<6}{:>11}{:>11}{:<6}  {metric}",
+        lkp_number(base.mean),
+        lkp_stddev(base.relative_stddev),
+        lkp_change(metric, base.mean, new.mean),
+        lkp_number(new.mean),
+        lkp_stddev(new.relative_stddev),
+    )
+}
+
+/// LKP's change column. `(new − base)/base` in percent, blind to which direction is better; in
+/// scientific form from 100,000 % on; a base of zero counts as 10⁻¹⁰⁰. Where the
+/// metric's name ends in `%` or begins with `perf-profile.`: the plain difference new − base.
+pub fn lkp_change(metric: &str, base: f64, new: f64) -> String {
+    if metric.ends_with('%') || metric.starts_with("perf-profile.") {
+        return format!("{:+.1}", new - base);
+    }
+    let divisor = if base == 0.0 { LKP_ZERO } else { base };
+    let percent = (new - base) / divisor * 100.0;
+    match percent.abs() < 1e5 {
+        true => format!("{percent:+.1}%"),
+        false => format!(
+            "{}{}%",
+            if percent > 0.0 { "+" } else { "" },
+            scientific(percent, 1)
+        ),
+    }
+}
+
+/// LKP's numbers: two decimals below 1000, whole below 10⁸, else four significant digits.
+pub fn lkp_number(value: f64) -> String {
+    match value.abs() {
+        size if size < 1e3 => format!("{value:.2}"),
+        size if size < 1e8 => format!("{value:.0}"),
+        _ => scientific(value, 3),
+    }
+}
+
+fn lkp_stddev(relative: Option<f64>) -> String {
+    match relative.filter(|relative| *relative >= LKP_STDDEV_SHOWN) {
+        Some(relative) => format!(" ±{:3.0}%", relative * 100.0),
+        None => String::new(),
+    }
+}
+
+/// As C prints it: the exponent with a sign and at least two digits. With more than one decimal,
+/// zeros at the end are left out as by `%g`.
+fn scientific(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let digits = match decimals {
+        0 | 1 => digits,
+        _ => digits.trim_end_matches('0').trim_end_matches('.'),
+    };
+    match exponent.strip_prefix('-') {
+        Some(exponent) => format!("{digits}e-{exponent:0>2}"),
+        None => format!("{digits}e+{exponent:0>2}"),
+    }
+}
+
+/// mmtests' change in percent, positive is better: (new − base)/base where higher is better, else
+/// (base − new)/base; a base of zero gives 0.
+pub fn mmtests_percent(better: Better, base: f64, new: f64) -> f64 {
+    if base == 0.0 {
+        return 0.0;
+    }
+    let percent = (new - base) / base * 100.0;
+    match better {
+        Better::Higher => percent,
+        Better::Lower => -percent,
+    }
+}
+
+/// One cell of an mmtests table: the value with `decimals`, then the change in brackets, or between
+/// stars where mmtests finds it significant.
+pub fn mmtests_cell(value: f64, percent: f64, significant: bool, decimals: usize) -> String {
+    match significant {
+        true => format!("{value:.decimals$} *{percent:8.2}%*"),
+        false => format!("{value:.decimals$} ({percent:8.2}%)"),
+    }
+}
+
+/// Our word for a printed mmtests row, of which only the change (positive is better) and the star
+/// are known: a star alone is no finding where the change is below `min_effect`, and no star does
+/// not show sameness.
+pub fn mmtests_verdict(percent: f64, significant: bool, min_effect: f64) -> Verdict {
+    match (significant, percent.abs() / 100.0 >= min_effect) {
+        (true, true) if percent > 0.0 => Verdict::Improvement,
+        (true, true) => Verdict::Regression,
+        (true, false) => Verdict::Same,
+        (false, _) => Verdict::Inconclusive,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::verdict::{Question, Summary, compare_summaries};
+
+    #[test]
+    fn lkp_columns() {
+        let check =
+            |metric, base, new, expected| assert_eq!(lkp_change(metric, base, new), expected);
+        check("ops", 200.0, 150.0, "-25.0%");
+        check("ops", 2.0, 2000.0, "+99900.0%");
+        check("ops", 2.0, 20_000.0, "+1.0e+06%");
+        check("ops", 0.0, 12.0, "+1.2e+103%");
+        check("ops", 0.0, 0.0, "+0.0%");
+        check("ops", 4.0, 0.0, "-100.0%");
+        // A negative base: further from zero prints as an increase.
+        check("nr.min", -10.0, -15.0, "+50.0%");
+        check("cpu.idle%", 30.0, 27.5, "-2.5");
+        check("perf-profile.children.memcpy", 0.5, 0.9, "+0.4");
+        let numbers = [
+            0.0,
+            -1.234,
+            999.0,
+            1000.4,
+            99_999_999.0,
+            123_456_789.0,
+            1.5e11,
+        ];
+        let printed = [
+            "0.00",
+            "-1.23",
+            "999.00",
+            "1000",
+            "99999999",
+            "1.235e+08",
+            "1.5e+11",
+        ];
+        assert_eq!(numbers.map(lkp_number), printed);
+        let side = |mean, relative_stddev| Side {
+            mean,
+            relative_stddev,
+        };
+        assert_eq!(
+            lkp_row("ops", side(200.0, Some(0.021)), side(150.0, Some(0.01))),
+            "    200.00 ±  2%     -25.0%     150.00        ops"
+        );
+    }
+
+    #[test]
+    fn mmtests_columns() {
+        let check = |better, base, new, star, expected: &str| {
+            let percent = mmtests_percent(better, base, new);
+            assert_eq!(mmtests_cell(new, percent, star, 2), expected);
+        };
+        check(Better::Lower, 50.0, 60.0, true, "60.00 *  -20.00%*");
+        check(Better::Higher, 50.0, 60.0, false, "60.00 (   20.00%)");
+        check(Better::Higher, 0.0, 60.0, false, "60.00 (    0.00%)");
+        check(
+            Better::Lower,
+            1e5,
+            100_001.0,
+            false,
+            "100001.00 (   -0.00%)",
+        );
+        assert_eq!(mmtests_verdict(-0.2, true, 0.02), Verdict::Same);
+        assert_eq!(mmtests_verdict(-20.0, true, 0.02), Verdict::Regression);
+        assert_eq!(mmtests_verdict(20.0, false, 0.02), Verdict::Inconclusive);
+    }
+
+    /// Printed tables of both systems, where they are at hand: the printed base and new stand for all
+    /// numbers that print alike, one pair of which must give the printed change; and no row is
+    /// left without a word of ours.
+    #[test]
+    fn golden_rows_are_reproduced() {
+        let file = "shared/data/cases/golden/kernel-tables.json";
+        let read = |up: &str| std::fs::read_to_string(format!("{up}/{file}")).ok();
+        let Some(text) = ["..", "../.."].into_iter().find_map(read) else {
+            return;
+        };
+        let tables: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut rows = 0;
+        for table in tables.as_array().unwrap() {
+            for row in table["rows"].as_array().unwrap() {
+                let printed = |key: &str| row[key].as_str().unwrap();
+                let (base, new) = (range(printed("base")), range(printed("new")));
+                let got = match table["system"].as_str() {
+                    Some("lkp") => lkp_range(printed("metric"), base, new),
+                    _ => mmtests_range(row, base, new),
+                };
+                let wanted = printed("change")
+                    .trim_end_matches('%')
+                    .parse::<f64>()
+                    .unwrap();
+                // Half a unit of the last printed digit.
+                let slack = range(printed("change").trim_end_matches('%'));
+                let slack = (slack[1] - slack[0]) / 2.0 * 1.001;
+                let inside = got[0] - slack <= wanted && wanted <= got[1] + slack;
+                assert!(inside || base[0] <= 0.0 && base[1] >= 0.0, "{row}: {got:?}");
+                assert_ne!(
+                    our_verdict(row, base, new),
+                    Verdict::NothingMeasured,
+                    "{row}"
+                );
+                rows += 1;
+            }
+        }
+        assert!(rows > 50, "{rows}");
+    }
+
+    /// The numbers that print as `text`.
+    fn range(text: &str) -> [f64; 2] {
+        let value: f64 = text.parse().unwrap();
+        let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
+        let decimals = digits
+            .split_once('.')
+            .map_or(0, |(_, decimals)| decimals.len());
+        let half = 0.5 * 10f64.powi(exponent.parse::<i32>().unwrap() - decimals as i32);
+        // `%g` leaves zeros out.
+        let half = if exponent == "0" {
+            half
+        } else {
+            half.min(0.5e-3 * value.abs())
+        };
+        [value - half, value + half]
+    }
+
+    fn over(base: [f64; 2], new: [f64; 2], change: impl Fn(f64, f64) -> f64) -> [f64; 2] {
+        let corners = [0, 1, 2, 3].map(|i| change(base[i & 1], new[i >> 1]));
+        [
+            corners.into_iter().fold(f64::MAX, f64::min),
+            corners.into_iter().fold(f64::MIN, f64::max),
+        ]
+    }
+
+    fn lkp_range(metric: &str, base: [f64; 2], new: [f64; 2]) -> [f64; 2] {
+        over(base, new, |base, new| {
+            let printed = lkp_change(metric, base, new);
+            printed.trim_end_matches('%').parse().unwrap()
+        })
+    }
+
+    fn mmtests_range(row: &serde_json::Value, base: [f64; 2], new: [f64; 2]) -> [f64; 2] {
+        over(base, new, |base, new| {
+            mmtests_percent(direction(row), base, new)
+        })
+    }
+
+    fn direction(row: &serde_json::Value) -> Better {
+        match row["direction"].as_str() {
+            Some("higher_is_better") => Better::Higher,
+            _ => Better::Lower,
+        }
+    }
+
+    fn our_verdict(row: &serde_json::Value, base: [f64; 2], new: [f64; 2]) -> Verdict {
+        let middle = |side: [f64; 2]| (side[0] + side[1]) / 2.0;
+        let (base, new) = (middle(base), middle(new));
+        if let Some(significant) = row["significant"].as_bool() {
+            return mmtests_verdict(
+                mmtests_percent(direction(row), base, new),
+                significant,
+                0.02,
+            );
+        }
+        let summary = |mean, key: &str| Summary {
+            mean,
+            // What is not printed is below two percent.
+            stddev: mean.abs() * row[key].as_f64().unwrap_or(2.0) / 100.0,
+            n: 4,
+        };
+        let question = Question {
+            better: Better::Higher,
+            min_effect: 0.02,
+            level: 0.05,
+            noise: None,
+        };
+        let sides = (summary(base, "base_rsd_pct"), summary(new, "new_rsd_pct"));
+        let comparison = compare_summaries(&sides.0, &sides.1, &question);
+        // Where a row printed its base as zero there is no ratio, only a note.
+        assert_eq!(comparison.ratio.is_none(), base == 0.0, "{row}");
+        comparison.verdict
+    }
+}
