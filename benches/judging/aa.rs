@@ -65,7 +65,7 @@ pub fn run(quick: bool) {
                 ),
                 "confirmed: at most 1 in 50",
             );
-            for size in [3.0] {
+            for size in [1.0, 2.0, 3.0] {
                 let found = measure(&pools, families.div_ceil(2), &setup((0.01, size), 0.0));
                 figure(
                     &format!("{name}: 1% shifts of {size} sigma, false discoveries / power"),
@@ -95,18 +95,7 @@ fn extra(outcome: &Outcome) -> f64 {
 fn measure(pools: &[Pool], families: usize, setup: &Setup) -> Outcome {
     let mut random = Random(42);
     let mut outcome = Outcome::default();
-    let get = |n: &str, d: f64| {
-        std::env::var(n)
-            .ok()
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(d)
-    };
-    let policy = Policy {
-        screen_level: get("L", 0.04),
-        rounds: get("K", 16.0) as u32,
-        look: get("LOOK", 5.0) as u32,
-        budget: get("B", 0.1),
-    };
+    let policy = Policy::default();
     for _ in 0..families {
         let mut cells = Vec::with_capacity(FAMILY);
         let mut family: Vec<(Question, Comparison)> = Vec::with_capacity(FAMILY);

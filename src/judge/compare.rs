@@ -15,6 +15,11 @@ pub const SAMPLES_MAX: usize = 1000;
 /// one or two degrees of freedom only cost the other tests.
 const PAIRS_MIN: usize = 4;
 
+/// A noise level from history counts for so many degrees of freedom at the most. Real noise has far
+/// more wild samples than Gauss': a t-test that trusted a long history fully would take two of
+/// them in five for a change.
+const NOISE_DEGREES_MAX: f64 = 4.0;
+
 /// Pairing may cut the noise of a difference to this share of the variance at the best: a handful
 /// of pairs that happen to agree is no proof of no noise at all.
 const PAIRED_VARIANCE_MIN: f64 = 1e-3;
@@ -22,16 +27,15 @@ const PAIRED_VARIANCE_MIN: f64 = 1e-3;
 /// Compares two sides of one metric, as a family of one; [`decide`] judges a family.
 ///
 /// Values are compared by logarithms where all are above zero, else by differences relative to the
-/// baseline's median. Up to three analyses look at the shift:
+/// baseline's median. Up to four analyses look at the shift, as the numbers of samples allow:
 /// - the two-sample moderated t of all samples (Smyth, 2004) about the Hodges-Lehmann shift;
-/// - the same of differences within rounds, where at least four rounds are paired;
-/// - a rank test: signed ranks of the pairs, or rank sums of the samples, where their number allows
-///   significance at all.
+/// - the same of differences within rounds, where at least four rounds are paired: takes out drift;
+/// - the trimmed t (Yuen, 1974) from five samples a side on: takes out wild samples;
+/// - rank sums (Mann & Whitney, 1947), where they can be significant at all.
 ///
-/// Which are made depends on numbers of samples alone. With k of them each gets an interval at
-/// 1 − 0.05/k and its p-value times k (Bonferroni): all k intervals hold together, so that any may
-/// be chosen afterwards. That with the smallest p is, when it finds a difference, else the
-/// narrowest.
+/// With k of them each gets an interval at 1 − 0.05/k and its p-value times k (Bonferroni): all k
+/// intervals hold together, so that any may be chosen afterwards. That with the smallest p
+/// is, when it finds a difference, else the narrowest.
 pub fn compare(baseline: &[Sample], candidate: &[Sample], question: &Question) -> Comparison {
     let (base, base_dropped) = usable(baseline);
     let (cand, cand_dropped) = usable(candidate);
@@ -250,21 +254,14 @@ fn estimated(
     };
     let (a, b) = (scaled(base), scaled(cand));
     let pairs = paired_differences(base, cand, scale);
-    let variance = noise
+    let prior = noise
         // A level of history says nothing about differences on the linear scale.
         .filter(|noise| scale == Scale::Log && noise.degrees > 0.0)
-        .map(|noise| {
-            (
-                noise.sigma_log.powi(2),
-                noise.degrees.min(
-                    std::env::var("D0")
-                        .ok()
-                        .and_then(|v| v.parse().ok())
-                        .unwrap_or(4.0),
-                ),
-            )
+        .map(|noise| Prior {
+            variance: noise.sigma_log.powi(2),
+            degrees: noise.degrees.min(NOISE_DEGREES_MAX),
         });
-    let analyses = analyse(&a, &b, &pairs, variance);
+    let analyses = analyse(&a, &b, &pairs, prior);
     let (estimate, paired) = choose(&analyses).unzip();
     let shift = stats::hodges_lehmann_shift(&a, &b).unwrap_or(0.0);
     let centre = stats::median(&raw[..n[0]]).unwrap_or(0.0);
@@ -335,52 +332,48 @@ fn paired_differences(base: &[Sample], cand: &[Sample], scale: Scale) -> Vec<f64
 }
 
 /// The analyses that the numbers of samples allow, each at its share of 5 %, with p adjusted for
-/// their number; `true` for those on pairs. `noise` is a variance and its degrees of freedom.
-fn analyse(
-    a: &[f64],
-    b: &[f64],
-    pairs: &[f64],
-    noise: Option<(f64, f64)>,
-) -> Vec<(Estimate, bool)> {
+/// their number; `true` for those on pairs.
+fn analyse(a: &[f64], b: &[f64], pairs: &[f64], prior: Option<Prior>) -> Vec<(Estimate, bool)> {
     let (n, m, k) = (a.len() as f64, b.len() as f64, pairs.len() as f64);
-    let by_pairs = pairs.len() >= PAIRS_MIN;
     let squares = stats::squares_about_mean(a) + stats::squares_about_mean(b);
     let df = n + m - 2.0;
-    let prior = |times: f64| {
-        noise.map(|(variance, degrees)| Prior {
-            variance: variance * times,
-            degrees,
-        })
-    };
-    let two_sample = |alpha: f64| {
+    let all = |alpha: f64| {
         let shift = stats::hodges_lehmann_shift(a, b)?;
-        stats::moderated_t(shift, squares, df, 1.0 / n + 1.0 / m, prior(1.0), alpha)
+        stats::moderated_t(shift, squares, df, 1.0 / n + 1.0 / m, prior, alpha)
     };
-    let one_sample = |alpha: f64| {
-        let shift = stats::hodges_lehmann(pairs)?;
+    let within_rounds = |alpha: f64| {
+        let shift = stats::hodges_lehmann(pairs).filter(|_| pairs.len() >= PAIRS_MIN)?;
         let least = PAIRED_VARIANCE_MIN * 2.0 * squares / df * (k - 1.0);
         let squares = stats::squares_about_mean(pairs).max(least);
-        stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior(2.0), alpha)
+        // The variance of a difference is that of two samples.
+        let prior = prior.map(|prior| Prior {
+            variance: 2.0 * prior.variance,
+            ..prior
+        });
+        stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior, alpha)
     };
-    let trimmed = |alpha: f64| stats::trimmed_t(a, b, prior(1.0), alpha);
-    let ranks = |alpha: f64| stats::rank_sum(a, b, alpha);
-    let by_trim = n.min(m) >= 5.0;
-    let parts = 1 + usize::from(by_pairs) + usize::from(by_trim);
-    // The rank test joins where it can be significant at the share it would get.
-    let by_ranks = ranks(0.05 / (parts + 1) as f64);
-    let parts = parts + usize::from(by_ranks.is_some());
-    let share = 0.05 / parts as f64;
-    let mut analyses = Vec::new();
-    analyses.extend(two_sample(share).map(|estimate| (estimate, false)));
-    analyses.extend(trimmed(share).map(|estimate| (estimate, false)));
-    if by_pairs {
-        analyses.extend(one_sample(share).map(|estimate| (estimate, true)));
-    }
-    analyses.extend(by_ranks.map(|estimate| (estimate, false)));
-    for (estimate, _) in &mut analyses {
-        estimate.p = (estimate.p * parts as f64).min(1.0);
-    }
-    analyses
+    let made = |alpha: f64| {
+        [
+            (all(alpha), false),
+            (within_rounds(alpha), true),
+            (stats::trimmed_t(a, b, prior, alpha), false),
+            (stats::rank_sum(a, b, alpha), false),
+        ]
+    };
+    // Those take part that the numbers allow even at the smallest share.
+    let allowed = made(0.05 / 4.0).map(|(estimate, _)| estimate.is_some());
+    let parts = allowed.iter().filter(|allowed| **allowed).count() as f64;
+    let adjusted = |(estimate, paired): (Option<Estimate>, bool)| {
+        let estimate = estimate?;
+        let p = (estimate.p * parts).min(1.0);
+        Some((Estimate { p, ..estimate }, paired))
+    };
+    made(0.05 / parts)
+        .into_iter()
+        .zip(allowed)
+        .filter(|(_, allowed)| *allowed)
+        .filter_map(|(analysis, _)| adjusted(analysis))
+        .collect()
 }
 
 fn choose(analyses: &[(Estimate, bool)]) -> Option<(Estimate, bool)> {

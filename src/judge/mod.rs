@@ -7,6 +7,4 @@ pub mod confirm;
 pub mod history;
 pub mod stats;
 pub mod table;
-#[cfg(test)]
-mod tests;
 pub mod verdict;

@@ -57,7 +57,9 @@ impl Noise {
             residuals.extend(logs.iter().map(|x| (x - centre) * widen));
             df += logs.len() - 1;
         }
-        let limit = 3.0 * stats::MAD_TO_SIGMA * stats::mad(&residuals)?;
+        let sizes: Vec<f64> = residuals.iter().map(|r| r.abs()).collect();
+        let limit = 3.0 * stats::MAD_TO_SIGMA * stats::median(&sizes)?;
+        let limit = limit.max(stats::quantile(&sizes, 0.9)?);
         let squares: Vec<f64> = residuals
             .iter()
             .map(|r| r.abs().min(limit).powi(2))

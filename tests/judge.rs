@@ -1,8 +1,8 @@
-//! Owns the tests of comparisons and verdicts, which need both files.
-//! Does not know the estimators' own tests: those stand beside them.
+//! Owns the tests of comparisons and verdicts as a caller sees them.
+//! Does not know the estimators' own tests: those stand beside them in `judge`.
 
-use super::verdict::*;
-use crate::words::sample::{Better, Sample};
+use matrix::judge::verdict::*;
+use matrix::words::sample::{Better, Sample};
 
 use proptest::prelude::*;
 
