@@ -60,19 +60,20 @@ pub fn candidates(family: &[(Question, Comparison)], policy: &Policy) -> Vec<usi
 ///
 /// Giving up early can only withhold findings, so it costs [`merge`] nothing of its validity.
 pub fn worth_the_rest(screen: &Comparison, so_far: &Comparison) -> bool {
-    one_sided(screen, so_far).is_some_and(|p| p < 0.5)
+    agreeing_p(screen, so_far).is_some_and(|p| p < 1.0)
 }
 
 /// What a screening comparison and its confirmation from fresh samples say together; give the
 /// result to [`super::verdict::decide`] with the rest of the family.
 ///
-/// p = α·p₁, where α is the screen's level and p₁ the confirmation's p-value for a shift in the
-/// direction that the screen saw (one-sided). Under "no difference" p₁ is independent of the
-/// screen, hence P(p ≤ t) = P(screened)·P(p₁ ≤ t/α) ≤ t: a proper p-value of the whole procedure, so
-/// that the family stays what it was, and no sample counts twice. Ratio and interval are the
-/// confirmation's alone: the screen's are biased, being chosen for their size.
+/// p = α·p′, where α is the screen's level and p′ the confirmation's p-value, 1 if it points the other
+/// way. Under "no difference" p′ is independent of the screen, hence P(p ≤ t) ≤
+/// P(screened)·P(p′ ≤ t/α) ≤ t: a proper p-value of the whole procedure (with a factor of two to spare, as
+/// directions must agree), so that the family stays what it was, and no sample counts twice.
+/// Ratio and interval are the confirmation's alone: the screen's are biased, being chosen for
+/// their size.
 pub fn merge(screen: &Comparison, confirmation: &Comparison, policy: &Policy) -> Comparison {
-    match one_sided(screen, confirmation) {
+    match agreeing_p(screen, confirmation) {
         Some(p) => Comparison {
             p: Some(policy.screen_level * p),
             ..confirmation.clone()
@@ -82,12 +83,84 @@ pub fn merge(screen: &Comparison, confirmation: &Comparison, policy: &Policy) ->
     }
 }
 
-/// The confirmation's p-value for a shift in the direction that the screen saw.
-fn one_sided(screen: &Comparison, confirmation: &Comparison) -> Option<f64> {
+/// The confirmation's p-value, 1 where it points the other way.
+fn agreeing_p(screen: &Comparison, confirmation: &Comparison) -> Option<f64> {
     let direction = |comparison: &Comparison| comparison.difference.unwrap_or(0.0);
     let agrees = direction(screen) * direction(confirmation) > 0.0;
-    let p = confirmation.p?;
-    Some(if agrees { p / 2.0 } else { 1.0 - p / 2.0 })
+    confirmation.p.map(|p| if agrees { p } else { 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::verdict::{compare_values, decide};
+    use crate::words::sample::Better;
+
+    const QUESTION: Question = Question {
+        better: Better::Lower,
+        min_effect: 0.02,
+        level: 0.05,
+        noise: None,
+    };
+    const BASE: [f64; 6] = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
+
+    fn times(factor: f64) -> Comparison {
+        compare_values(&BASE, &BASE.map(|x| x * factor), &QUESTION)
+    }
+
+    fn family(factors: &[f64]) -> Vec<(Question, Comparison)> {
+        factors
+            .iter()
+            .map(|factor| (QUESTION, times(*factor)))
+            .collect()
+    }
+
+    #[test]
+    fn what_looks_changed_is_looked_at_again_within_the_budget() {
+        let mut all = family(&[1.0; 200]);
+        all[7].1 = times(1.05);
+        all[9].1 = times(1.5);
+        // Deterministic: a rerun would tell nothing new.
+        all[11].1 = compare_values(&[5.0; 6], &[6.0; 6], &QUESTION);
+        assert_eq!(candidates(&all, &Policy::default()), [9, 7]);
+        let poor = Policy {
+            budget: 0.01,
+            ..Policy::default()
+        };
+        assert_eq!(candidates(&all, &poor), [9]);
+        let none = Policy {
+            budget: 0.0,
+            ..Policy::default()
+        };
+        assert!(candidates(&all, &none).is_empty());
+    }
+
+    #[test]
+    fn a_rerun_confirms_refutes_or_says_nothing() {
+        let policy = Policy::default();
+        let screen = times(1.1);
+        let merged = |rerun: &Comparison| {
+            let mut all = family(&[1.0; 500]);
+            all[0].1 = merge(&screen, rerun, &policy);
+            decide(&mut all);
+            all.swap_remove(0).1
+        };
+        let check = |rerun: Comparison, going_on: bool, verdict: Verdict| {
+            assert_eq!(worth_the_rest(&screen, &rerun), going_on, "{rerun:?}");
+            assert_eq!(merged(&rerun).verdict, verdict, "{rerun:?}");
+        };
+        check(times(1.1), true, Verdict::Regression);
+        check(times(1.0), false, Verdict::Same);
+        // As clear, but the other way round: refuted, not a new finding.
+        check(times(0.9), false, Verdict::Inconclusive);
+        check(
+            compare_values(&[], &[], &QUESTION),
+            false,
+            Verdict::NothingMeasured,
+        );
+        // The screen's ratio is forgotten.
+        assert_eq!(merged(&times(1.05)).ratio, times(1.05).ratio);
+    }
 }
 
 #[cfg(test)]
