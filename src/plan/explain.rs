@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::cell::{Cells, Origin, excluded_by};
 use super::dag::{NONE, Plan, Shared, Todo};
 use super::resolve::{Places, SetupCommands, Words};
+use crate::config::template::Expr;
 use crate::words::diag::Diagnostic;
 use crate::words::units::count;
 
@@ -45,12 +46,13 @@ pub struct Command {
     pub argv: Words,
 }
 
-/// Explains the cell of this name. `places` are those of its machine; `past` says what is known of
+/// Explains the cell of this name. `only`: what cells were selected by; `places` are those of its machine; `past` says what is known of
 /// the run step's last failure.
 pub fn explain(
     plan: &Plan,
     todo: &Todo,
     name: &str,
+    only: &[Expr],
     places: &dyn Fn(u32) -> Places,
     past: &dyn Fn(usize) -> Option<String>,
 ) -> Result<Explanation, Diagnostic> {
@@ -68,7 +70,7 @@ pub fn explain(
                 let reason = rule.reason.as_deref().unwrap_or("no reason is given");
                 format!("excluded by `{}`: {reason}", rule.when.text)
             }
-            None => "not among the cells that are selected (preset, covering array, `--only` or `include`)".to_owned(),
+            None => not_selected(plan, only, &tuple)?,
         };
         return Ok(explanation);
     };
@@ -109,6 +111,17 @@ pub fn explain(
         ),
     };
     Ok(explanation)
+}
+
+/// Why a cell that no rule excludes is not in the plan.
+fn not_selected(plan: &Plan, only: &[Expr], cell: &[u16]) -> Result<String, Diagnostic> {
+    for expr in only {
+        let axes = plan.scope().axes_of(&expr.mentions);
+        if !plan.scope().test(expr, cell, &axes)? {
+            return Ok(format!("not selected: `--only \"{}\"`", expr.text));
+        }
+    }
+    Ok("not in this plan: a covering array leaves cells out, and a value that only `[[include]]` names is only in its cells".to_owned())
 }
 
 fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
