@@ -2,6 +2,7 @@
 //! Does not know how a step is carried out, nor how a verdict comes about.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -23,8 +24,9 @@ use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, Summary};
 use crate::run::lookup::{self, Known, Past};
 use crate::run::prepare::Machines;
-use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
+use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
 use crate::words::diag::Sources;
+use crate::words::units::count;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -86,7 +88,9 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => {
-            eprintln!("the operating system refuses timers or polling: {error}");
+            say(&format!(
+                "the operating system refuses timers or polling: {error}"
+            ));
             std::process::exit(Exit::Usage as i32);
         }
     }
@@ -154,20 +158,23 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     if plan.cells.is_empty() {
         return Err(nothing_selected(&args.common));
     }
+    // Before the store is looked up: events of an earlier run must not be taken for this one's.
+    let progress = progress(args)?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let known = lookup::known(&plan, Some(&store.borrow()))?;
     if known.todo.is_nothing() {
-        eprintln!(
+        say(&format!(
             "nothing to do: all {} are stored",
-            crate::words::units::count(plan.cells.len(), "cell")
-        );
+            count(plan.cells.len(), "cell")
+        ));
         return Ok(Shown {
             report: judge(&plan, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
             ran: false,
         });
     }
-    let summary = measure(args, &loaded, &plan, &machines, &store).await?;
+    let names = known.machines(&plan);
+    let summary = measure(args, &loaded, &plan, &machines, &names, &store, &progress).await?;
     let failed = summary.failed;
     Ok(Shown {
         report: judge(&plan, Some(&store.borrow()), failed)?,
@@ -176,13 +183,15 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     })
 }
 
-/// Measures what is missing, as one session.
+/// Measures what is missing, as one session. `names`: the machines on which anything is.
 async fn measure(
     args: &RunArgs,
     loaded: &Loaded,
     plan: &Plan<'_>,
     machines: &Machines,
+    names: &BTreeSet<String>,
     store: &RefCell<Store>,
+    progress: &RefCell<Several>,
 ) -> Result<Summary, Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
@@ -194,7 +203,6 @@ async fn measure(
         program_version: env!("CARGO_PKG_VERSION"),
         process: &std::process::id().to_string(),
     })?;
-    let progress = progress(args)?;
     let job = Job {
         plan,
         machines,
@@ -202,10 +210,10 @@ async fn measure(
         store,
         session,
         seed: args.common.seed,
-        progress: &progress,
+        progress,
     };
     let mut interrupts = interrupts()?;
-    let result = measure_job(&job, &mut interrupts).await;
+    let result = measure_job(&job, names, &mut interrupts).await;
     let outcome = match &result {
         Ok(summary) if summary.interrupted => "interrupted",
         Ok(summary) if !summary.failed.is_empty() => "failed",
@@ -220,10 +228,9 @@ async fn measure(
 
 async fn measure_job(
     job: &Job<'_>,
+    names: &BTreeSet<String>,
     interrupts: &mut mpsc::UnboundedReceiver<()>,
 ) -> Result<Summary, Stop> {
-    let machine = job.plan.cells.axis("machine").unwrap_or(0);
-    let names = &job.plan.cells.axes[machine].labels;
     let (stop, cancel) = watch::channel(false);
     let cancel = Cancel::new(cancel);
     let slots = tokio::select! {
@@ -380,8 +387,10 @@ fn next_commands(result: &Shown, common: &Common) {
         commands.push(format!("matrix compare {matrix}{preset} --format markdown"));
     }
     if !commands.is_empty() {
-        eprintln!("\nnext:");
-        commands.iter().for_each(|command| eprintln!("  {command}"));
+        say("\nnext:");
+        commands
+            .iter()
+            .for_each(|command| say(&format!("  {command}")));
     }
 }
 

@@ -9,6 +9,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::event::Event;
 use crate::words::units::{count, show_duration, show_si};
 
+/// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
+/// must not end a run whose set-ups are still to be undone: `eprintln!` would.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Somebody who reads the events of a run.
 pub trait Progress {
     fn event(&mut self, event: &Event);
@@ -70,7 +76,7 @@ impl Default for Lines {
 impl Progress for Lines {
     fn event(&mut self, event: &Event) {
         if let Some(line) = notable(event) {
-            eprintln!("{line}");
+            say(&line);
         }
         match event {
             Event::Started { measurements, .. } => {
@@ -82,13 +88,13 @@ impl Progress for Lines {
                 let first_or_last = self.done == 1 || self.done + self.failed == self.total;
                 if first_or_last || self.last.elapsed() >= LINE_INTERVAL {
                     self.last = Instant::now();
-                    eprintln!(
+                    say(&format!(
                         "{}/{} measured, {} left: {cell} round {}",
                         self.done,
                         self.total,
                         show_duration(left(self.started, self.done, self.total - self.failed)),
                         round + 1
-                    );
+                    ));
                 }
             }
             Event::Failed { given_up, .. } => self.failed += given_up,
