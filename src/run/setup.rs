@@ -82,9 +82,9 @@ impl Executor<'_> {
         match &error {
             Some(_) => self.undo(machine, setup, step).await,
             None => {
-                let mut up = self.up.borrow_mut();
-                up.entry((machine, setup, step))
-                    .and_modify(|up| up.is_whole = true);
+                if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
+                    up.is_whole = true;
+                }
             }
         }
         let recorded = self.record(
@@ -189,10 +189,9 @@ impl Executor<'_> {
             .start(place.command(service, Duration::MAX))
             .await
             .map_err(|error| failed(error.message))?;
-        let mut up = self.up.borrow_mut();
-        up.entry((machine, setup, step))
-            .and_modify(|up| up.service = Some(id));
-        drop(up);
+        if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
+            up.service = Some(id);
+        }
         let ready = commands.ready.as_ref();
         self.await_service(&place, service, id, ready, log).await
     }
