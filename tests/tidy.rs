@@ -58,7 +58,10 @@ const HOMES: [(&str, &[&str]); 12] = [
     ("miette", &["report/"]),
     ("comfy_table", &["report/"]),
     ("blake3", &["words/key", "edge/host"]),
-    ("tokio", &["run/execute", "edge/", "cli", "main"]),
+    (
+        "tokio",
+        &["run/execute", "run/setup", "edge/", "cli", "main"],
+    ),
 ];
 
 const PRINT_MACROS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];

@@ -14,6 +14,7 @@ use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::Choice;
 use crate::plan::dag::{self, Plan};
 use crate::run::prepare::{Machines, Options};
+use crate::run::progress::say;
 use crate::run::versions::{Versions, Wanted, World};
 use crate::words::diag::{Diagnostic, Sources, Span};
 
@@ -49,7 +50,7 @@ impl Loaded {
         versions
             .warnings
             .iter()
-            .for_each(|warning| show::note(&format!("warning: {warning}")));
+            .for_each(|warning| say(&format!("warning: {warning}")));
         Ok(Looked {
             machines: self.machines(&versions).await?,
             against: versions.against(&wanted),

@@ -1,7 +1,7 @@
 //! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
 //! Does not know how it is kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::repeat::Repetition;
@@ -37,6 +37,19 @@ pub struct Known {
     /// Whether what a run step measures is there.
     pub is_built: Vec<bool>,
     pub repetition: Repetition,
+}
+
+impl Known {
+    /// Names of the machines on which there is something to do.
+    pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
+        let Some(axis) = plan.cells.axis("machine") else {
+            return BTreeSet::new();
+        };
+        let runs = self.todo.rounds.iter().enumerate();
+        runs.filter(|(_, rounds)| **rounds > 0)
+            .map(|(run, _)| plan.cells.label(plan.cell_of(run), axis).to_owned())
+            .collect()
+    }
 }
 
 /// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.
@@ -131,7 +144,7 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
             .entry((run as u32, metric.name.clone()))
             .or_insert_with(|| Series {
                 unit: metric.unit.clone(),
-                better: Some(metric.better),
+                better: metric.better,
                 samples: Vec::new(),
             });
         series.samples.push(stored.sample);

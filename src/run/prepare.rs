@@ -18,6 +18,7 @@ pub struct Machines(BTreeMap<String, Machine>);
 pub struct Machine {
     /// None for a `null` machine: nothing runs there.
     pub host: Option<Rc<dyn Host>>,
+    pub via: Via,
     /// Spread of a `null` machine's samples.
     pub noise: f64,
     /// Declared tools by content.
@@ -55,6 +56,7 @@ impl Machines {
             let machine = match declared.via {
                 Via::Null => Machine {
                     host: None,
+                    via: declared.via,
                     noise: declared.noise,
                     tools: Vec::new(),
                     installed: Key::default(),
@@ -119,6 +121,7 @@ async fn look_at(
     let places = places(options.state, &installed);
     Ok(Machine {
         host: Some(host),
+        via: Via::Local,
         noise: 0.0,
         tools,
         installed,

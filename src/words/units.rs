@@ -190,7 +190,11 @@ mod tests {
     #[test]
     fn durations() {
         let check = |text, ms: Option<u64>| {
-            assert_eq!(parse_duration(text), ms.map(Duration::from_millis), "{text}")
+            assert_eq!(
+                parse_duration(text),
+                ms.map(Duration::from_millis),
+                "{text}"
+            )
         };
         check("2h30m", Some(9_000_000));
         check("90s", Some(90_000));
@@ -206,9 +210,8 @@ mod tests {
 
     #[test]
     fn durations_are_shown_short() {
-        let check = |seconds: f64, text| {
-            assert_eq!(show_duration(Duration::from_secs_f64(seconds)), text)
-        };
+        let check =
+            |seconds: f64, text| assert_eq!(show_duration(Duration::from_secs_f64(seconds)), text);
         check(0.015, "15ms");
         check(3.21, "3.2s");
         check(59.4, "59s");

@@ -4,7 +4,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use super::lab::{Lab, need, shell};
+use super::lab::{Lab, need, repeated, shell};
 
 const KILLS: u64 = 20;
 
@@ -29,7 +29,7 @@ fn matrix() -> String {
         scope = "round"
     "#;
     let line = "setsid sleep 1000 </dev/null >/dev/null 2>&1 & sleep 0.02; echo v={{ size }}";
-    (setups.to_owned() + &shell(line)).replace("{{ repeat }}", "20")
+    setups.to_owned() + &repeated("20", line)
 }
 
 #[test]

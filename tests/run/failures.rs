@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::lab::{Lab, Ran, need, shell};
+use super::lab::{Lab, Ran, need, repeated, shell};
 
 #[test]
 fn a_backend_that_qemu_refuses() {
@@ -91,7 +91,7 @@ fn services_that_fail() {
     let line = "if test {{ kind }} = midway; then \
                 while ! test -s $TMPDIR/midway.pid; do sleep 0.01; done; \
                 kill -9 $(cat $TMPDIR/midway.pid); fi; echo v=1";
-    let lab = Lab::new(&(setup.to_owned() + &shell(line)).replace("repeat = 1", "repeat = 2"));
+    let lab = Lab::new(&(setup.to_owned() + &repeated("2", line)));
     let ran = lab.run();
     ran.assert_code(3);
     assert_eq!(ran.cells(), ["kind=good"]);
@@ -181,7 +181,7 @@ while len(open(sys.argv[1]).readlines()) < 3:
     check("silent", &["no output"]);
     check("status", &["exit status 4", "no space left"]);
     check("signal", &["killed (signal 9)"]);
-    check("nan", &["nan"]);
+    check("nan", &["nothing that is a number"]);
     check("words", &["match"]);
     check("long", &["64 MiB", "print less"]);
     check("missing", &["no `v` in the output"]);
