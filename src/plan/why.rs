@@ -84,10 +84,16 @@ pub fn why(
     Ok(reasons)
 }
 
+/// Old value (None: it is new) and new value (None: it is gone).
+type Change<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// A word of a command by its number.
+type Word<'a> = (usize, Option<&'a str>, Option<&'a str>);
+
 /// Differences of inputs: name → projection → old value (None: it is new) and new value (None: it is
 /// gone).
 struct Changes<'a> {
-    by_name: HashMap<&'a str, HashMap<&'a str, (Option<&'a str>, Option<&'a str>)>>,
+    by_name: HashMap<&'a str, HashMap<&'a str, Change<'a>>>,
     /// Projections that were there before, by input name.
     before: HashMap<&'a str, Vec<&'a str>>,
     now: HashMap<&'a str, HashSet<&'a str>>,
@@ -143,8 +149,7 @@ impl<'a> Changes<'a> {
         past: &Past,
     ) -> Result<String, Diagnostic> {
         let mut parts: Vec<String> = Vec::new();
-        let mut commands: BTreeMap<String, Vec<(usize, Option<&str>, Option<&str>)>> =
-            BTreeMap::new();
+        let mut commands: BTreeMap<String, Vec<Word>> = BTreeMap::new();
         let name_of_cell = plan.cells.name(cell);
         for (name, by_place) in &self.by_name {
             let here = inputs.iter().find_map(|inputs| inputs.place_of(name, cell));
@@ -242,15 +247,14 @@ impl<'a> Changes<'a> {
 }
 
 /// Only the words between the first and the last that differ.
-fn words_changed(command: &str, mut words: Vec<(usize, Option<&str>, Option<&str>)>) -> String {
+fn words_changed(command: &str, mut words: Vec<Word>) -> String {
     words.sort_unstable();
     if let [(number, Some(old), Some(new))] = words[..] {
         return format!("{command}, word {number}: {} → {}", short(old), short(new));
     }
-    let side =
-        |pick: &dyn Fn(&(usize, Option<&str>, Option<&str>)) -> Option<String>| -> Vec<String> {
-            words.iter().filter_map(pick).collect()
-        };
+    let side = |pick: &dyn Fn(&Word) -> Option<String>| -> Vec<String> {
+        words.iter().filter_map(pick).collect()
+    };
     let old = side(&|word| word.1.map(str::to_owned));
     let new = side(&|word| word.2.map(str::to_owned));
     let start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
