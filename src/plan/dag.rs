@@ -312,10 +312,12 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
                 .collect()
         })
         .collect();
-    let runs: Vec<Option<NodeIndex>> = (0..)
-        .zip(&todo.rounds)
-        .map(|(run, rounds)| add(*rounds > 0, Node::Run(run)))
-        .collect();
+    // In the order of the cells: that of the keys would tell a person nothing.
+    let mut runs: Vec<Option<NodeIndex>> = vec![None; todo.rounds.len()];
+    for &run in &plan.steps.runs.of_cell {
+        let node = &mut runs[run as usize];
+        *node = node.or_else(|| add(todo.rounds[run as usize] > 0, Node::Run(run)));
+    }
     let compares: Vec<Vec<Option<NodeIndex>>> = (0..)
         .zip(&todo.compares)
         .map(|(rule, groups)| {
@@ -343,9 +345,11 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
             }
         }
     }
-    for (run, node) in runs.iter().enumerate() {
-        let Some(node) = *node else { continue };
-        let cell = plan.steps.runs.steps[run].cell;
+    for node in graph.node_indices() {
+        let Node::Run(run) = graph[node] else {
+            continue;
+        };
+        let cell = plan.steps.runs.steps[run as usize].cell;
         let mut has_setup = false;
         for (setup, step) in plan.setups_of(cell) {
             if let Some(setup) = setups[setup][step as usize] {
@@ -418,9 +422,13 @@ pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) 
             }
         }
     }
-    let last = graph
-        .node_indices()
-        .max_by_key(|node| longest[node.index()].0);
+    // The first of those that are equally long; a comparison, which takes no time, ends a chain.
+    let last = graph.node_indices().rev().max_by_key(|node| {
+        (
+            longest[node.index()].0,
+            matches!(graph[*node], Node::Compare(..)),
+        )
+    });
     let mut critical_path: Vec<(Node, Duration)> =
         std::iter::successors(last, |node| longest[node.index()].1)
             .map(|node| (graph[node], duration_of(graph[node])))
