@@ -225,7 +225,7 @@ impl Executor<'_> {
         place: &Place<'_>,
         service: &Words,
         id: ServiceId,
-        ready: Option<&Words>,
+        mut ready: Option<&Words>,
         log: &mut Log,
     ) -> Result<(), Unmade> {
         let deadline = Instant::now() + place.timeout;
@@ -241,25 +241,27 @@ impl Executor<'_> {
                 );
                 return Err((store::Outcome::Failed, reason));
             }
-            let Some(ready) = ready else {
+            let Some(probed) = ready else {
                 return Ok(());
             };
-            let probe = place.command(ready, PROBE_TIMEOUT.min(place.timeout));
+            let probe = place.command(probed, PROBE_TIMEOUT.min(place.timeout));
             let probe = place.host.run(probe, self.cancel.clone()).await;
             let probe = probe.map_err(|error| (store::Outcome::Failed, error.message))?;
             if probe.ended.is_success() {
-                return Ok(());
+                // It must still be there: something else may have answered.
+                ready = None;
+                continue;
             }
             if self.cancel.is_cancelled() {
                 return Err((store::Outcome::Interrupted, "interrupted".to_owned()));
             }
             if Instant::now() >= deadline {
-                log.command(ready);
+                log.command(probed);
                 log.output(&probe);
                 let reason = format!(
                     "not ready after {}: {}",
                     show_duration(place.timeout),
-                    said(ready, &probe)
+                    said(probed, &probe)
                 );
                 return Err((store::Outcome::Timeout, reason));
             }
