@@ -30,6 +30,10 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("{0}")]
     Template(String),
+    #[error(
+        "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
+    )]
+    NoSpace { what: String, reason: String },
 }
 
 /// A cell of which no sample was taken.
