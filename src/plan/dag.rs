@@ -215,20 +215,26 @@ impl Plan<'_> {
                 .collect(),
             rounds,
         };
-        for cell in 0..self.cells.len() {
-            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
+        // Of cells that share a run step only the one that it is carried out for needs anything.
+        for (step, rounds) in self.steps.runs.steps.iter().zip(&todo.rounds) {
+            if *rounds == 0 {
                 continue;
             }
-            let is_there = match self.subject_of(cell) {
+            let is_there = match self.subject_of(step.cell as usize) {
                 Subject::Installed(_) => true,
                 Subject::Artifact(digest) => is_kept(digest),
                 Subject::Unbuilt(_) => false,
             };
-            if let Some(build) = self.build_of(cell).filter(|_| !is_there) {
+            if let Some(build) = self.build_of(step.cell as usize).filter(|_| !is_there) {
                 todo.builds[build as usize] = true;
             }
-            for (setup, step) in self.setups_of(cell as u32) {
+            for (setup, step) in self.setups_of(step.cell) {
                 todo.setups[setup][step as usize] = true;
+            }
+        }
+        for cell in 0..self.cells.len() {
+            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
+                continue;
             }
             for (compare, groups) in self.compares.iter().zip(&mut todo.compares) {
                 if let Some(group) = groups.get_mut(compare.of_cell[cell] as usize) {

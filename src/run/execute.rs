@@ -37,6 +37,10 @@ pub enum RunError {
          time: run them one after the other, with `--only \"machine == '{0}'\"`"
     )]
     SameMachine(String, String),
+    #[error(
+        "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
+    )]
+    NoSpace { what: String, reason: String },
 }
 
 /// A cell of which no sample was taken.
