@@ -40,6 +40,9 @@ impl Sources {
     }
 }
 
+/// The changed sources of a cell, if any did.
+pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> + 'a;
+
 /// What is known beside the inputs.
 pub struct Past<'a> {
     /// Inputs of when steps were last run.
@@ -52,7 +55,7 @@ pub struct Past<'a> {
     pub broken: &'a dyn Fn(usize) -> Option<String>,
     /// Files that can change a cell's result and differ between the sources of its version and what
     /// they are compared with: an earlier meaning of its label, or the version before it.
-    pub files: &'a dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic>,
+    pub files: &'a SourcesOf<'a>,
 }
 
 /// The reason for each run step that is to be done, grouped so that one cause is one line; the most
