@@ -21,10 +21,13 @@ use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
 use crate::report::{template, text};
 use crate::run::build::{self, BrokenBuilds};
+use crate::run::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, Site, Summary};
+use crate::run::family::Beside;
 use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
+use crate::run::past::preset_name;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
 use crate::words::diag::Sources;
 use crate::words::units::count;
@@ -107,6 +110,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     Ok(Shown {
         report: judge(
             &plan,
+            &args.common,
             store.as_ref(),
             stored_failures(&plan, store.as_ref())?,
         )?,
@@ -130,12 +134,20 @@ fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, St
     Ok(runs.into_iter().map(failed).collect())
 }
 
-fn judge(plan: &Plan, store: Option<&Store>, failed: Vec<Failed>) -> Result<Report, Stop> {
-    let samples = match store {
-        Some(store) => lookup::samples(plan, store)?,
+fn judge(
+    plan: &Plan,
+    common: &Common,
+    store: Option<&Store>,
+    failed: Vec<Failed>,
+) -> Result<Report, Stop> {
+    let (samples, beside) = match store {
+        Some(store) => (
+            lookup::samples(plan, store)?,
+            Beside::read(plan, store, common.preset.as_deref())?,
+        ),
         None => Default::default(),
     };
-    Ok(model::report(plan, &samples, failed)?)
+    Ok(model::report(plan, &samples, &beside, failed)?)
 }
 
 async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
@@ -153,7 +165,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         let cells = count(plan.cells.len(), "cell");
         show::note(&format!("nothing to do: all {cells} are stored"));
         return Ok(Shown {
-            report: judge(&plan, Some(&store.borrow()), Vec::new())?,
+            report: judge(&plan, common, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
             ran: false,
         });
@@ -163,7 +175,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
-        report: judge(&plan, Some(&store.borrow()), summary.failed)?,
+        report: judge(&plan, common, Some(&store.borrow()), summary.failed)?,
         interrupted: summary.interrupted,
         ran: true,
     })
@@ -190,7 +202,7 @@ async fn session(
     let session = store.borrow().begin_session(&SessionStart {
         started_ms: now_ms(),
         matrix: &loaded.matrix.name,
-        preset: args.common.preset.as_deref().unwrap_or(""),
+        preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
         seed: args.common.seed,
         arguments: &arguments.join(" "),
         program_version: env!("CARGO_PKG_VERSION"),
@@ -278,9 +290,16 @@ async fn work(
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();
     let summary = execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await;
-    drop(slots);
     let mut summary = summary.map_err(stop_of)?;
     failed.append(&mut summary.failed);
+    if !summary.interrupted {
+        let preset = args.common.preset.as_deref();
+        let again = confirm::confirm(&job, preset, &mut interrupts).await;
+        let again = again.map_err(stop_of)?;
+        failed.extend(again.failed);
+        summary.interrupted = again.interrupted;
+    }
+    drop(slots);
     Ok(Summary { failed, ..summary })
 }
 

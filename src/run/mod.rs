@@ -3,13 +3,16 @@
 
 pub mod build;
 mod command;
+pub mod confirm;
 pub mod dispatch;
 pub mod event;
 pub mod execute;
+pub mod family;
 pub mod inputs;
 pub mod lookup;
 mod measure;
 mod null;
+pub mod past;
 pub mod prepare;
 pub mod progress;
 pub mod repeat;

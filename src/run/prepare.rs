@@ -20,6 +20,8 @@ pub struct Machine {
     pub host: Option<Rc<dyn Host>>,
     /// Spread of a `null` machine's samples.
     pub noise: f64,
+    /// What versions of a `null` machine's samples are multiplied by.
+    pub effects: BTreeMap<String, f64>,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
     /// Installed programs of the subject by content.
@@ -56,6 +58,7 @@ impl Machines {
                 Via::Null => Machine {
                     host: None,
                     noise: declared.noise,
+                    effects: declared.effects.clone(),
                     tools: Vec::new(),
                     installed: Key::default(),
                     places: places(options.state, &Key::default()),
@@ -120,6 +123,7 @@ async fn look_at(
     Ok(Machine {
         host: Some(host),
         noise: 0.0,
+        effects: BTreeMap::new(),
         tools,
         installed,
         places,
