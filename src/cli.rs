@@ -77,8 +77,8 @@ pub struct Common {
     /// be repeated
     #[arg(long, value_name = "EXPR")]
     pub only: Vec<String>,
-    /// A version to measure: `REV`, `A..B`, `REV+series.mbox`, each also as `NAME=…`, or `installed`;
-    /// may be repeated
+    /// A version to measure: `REV`, `A..B`, `REV+series.mbox`, a folder with programs (`path/to/bin/`, with
+    /// the `/` at its end), each also as `NAME=…`, or `installed`; may be repeated
     #[arg(long = "version", value_name = "REV")]
     pub versions: Vec<String>,
     /// One more version, which the others are compared with

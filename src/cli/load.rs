@@ -65,7 +65,7 @@ impl Loaded {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
         };
-        Ok(Machines::look(&self.matrix, &names, &versions.labels(), &options).await?)
+        Ok(Machines::look(&self.matrix, &names, &versions.list, &options).await?)
     }
 
     /// The digests that a plan is made from, as they stand now.

@@ -30,7 +30,9 @@ impl Repetition {
                 for candidate in candidates {
                     let pair = [run_of(baseline), run_of(candidate)];
                     if pair[0] != pair[1] && !pair.contains(&NONE) {
-                        pair.map(|run| pairs.entry(run).or_default().push(pair));
+                        for run in pair {
+                            pairs.entry(run).or_default().push(pair);
+                        }
                     }
                 }
             }
