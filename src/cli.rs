@@ -1,13 +1,16 @@
 //! Owns the command line: its types, the exit codes, one module a verb.
 //! Does not know how anything is done.
 
+mod accept;
 mod diff;
 mod explain;
+mod history;
 mod gc;
 mod install;
 mod load;
 mod log;
 mod parse;
+mod past;
 mod plan;
 mod run;
 mod show;
@@ -15,7 +18,7 @@ mod show;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// How the program ends. The table in `docs/exit-codes.md` is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,12 @@ enum Verb {
     Explain(explain::ExplainArgs),
     /// Judge what is stored
     Compare(run::CompareArgs),
+    /// Show the course of cells: sparkline, change points, environments, what is accepted
+    History(history::HistoryArgs),
+    /// Show where series moved, one cause a line
+    Changes(history::ChangesArgs),
+    /// Accept a change: its cells are compared with what they are from then on
+    Accept(accept::AcceptArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
     /// Show what a parser makes of a file
@@ -105,8 +114,17 @@ pub enum Format {
     Markdown,
 }
 
+/// The whole command line. Verbs that also read plain files need no matrix.
+fn command() -> clap::Command {
+    let optional = |verb: clap::Command| {
+        verb.mut_arg("matrix", |matrix| matrix.required(false).default_value("").hide_default_value(true))
+    };
+    Cli::command().mut_subcommand("compare", optional).mut_subcommand("changes", optional)
+}
+
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -123,12 +141,14 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::plan(args),
         Verb::Explain(args) => explain::explain(args),
         Verb::Compare(args) => run::compare(args),
+        Verb::History(args) => history::history(args),
+        Verb::Changes(args) => history::changes(args),
+        Verb::Accept(args) => accept::accept(args),
         Verb::Log(args) => log::log(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
         Verb::Completions { shell } => {
-            use clap::CommandFactory;
-            clap_complete::generate(shell, &mut Cli::command(), "matrix", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut command(), "matrix", &mut std::io::stdout());
             Exit::Fine
         }
     };

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -200,7 +199,7 @@ async fn session(
 ) -> Result<Summary, Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
-        started_ms: now_ms(),
+        started_ms: show::now_ms(),
         matrix: &loaded.matrix.name,
         preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
         seed: args.common.seed,
@@ -223,7 +222,7 @@ async fn session(
         Ok(_) => "ok",
         Err(_) => "error",
     };
-    let ended = store.borrow().end_session(session, now_ms(), outcome);
+    let ended = store.borrow().end_session(session, show::now_ms(), outcome);
     let summary = result?;
     ended?;
     Ok(summary)
@@ -491,10 +490,4 @@ fn next_commands(result: &Shown, common: &Common) {
     if !commands.is_empty() {
         show::note(&format!("\nnext:\n  {}", commands.join("\n  ")));
     }
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as i64)
 }
