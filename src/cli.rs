@@ -2,10 +2,11 @@
 //! Does not know how anything is done.
 
 mod accept;
+mod calibrate;
 mod diff;
 mod explain;
-mod history;
 mod gc;
+mod history;
 mod install;
 mod load;
 mod log;
@@ -14,6 +15,7 @@ mod past;
 mod plan;
 mod run;
 mod show;
+mod sides;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -64,6 +66,8 @@ enum Verb {
     Changes(history::ChangesArgs),
     /// Accept a change: its cells are compared with what they are from then on
     Accept(accept::AcceptArgs),
+    /// Measure cells against themselves: their noise, and what can be seen through it
+    Calibrate(calibrate::CalibrateArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
     /// Show what a parser makes of a file
@@ -112,14 +116,25 @@ pub enum Format {
     Text,
     Json,
     Markdown,
+    /// The columns of LKP's tables
+    Lkp,
+    /// The columns of mmtests' tables
+    Mmtests,
 }
 
 /// The whole command line. Verbs that also read plain files need no matrix.
 fn command() -> clap::Command {
     let optional = |verb: clap::Command| {
-        verb.mut_arg("matrix", |matrix| matrix.required(false).default_value("").hide_default_value(true))
+        verb.mut_arg("matrix", |matrix| {
+            matrix
+                .required(false)
+                .default_value("")
+                .hide_default_value(true)
+        })
     };
-    Cli::command().mut_subcommand("compare", optional).mut_subcommand("changes", optional)
+    Cli::command()
+        .mut_subcommand("compare", optional)
+        .mut_subcommand("changes", optional)
 }
 
 pub fn main() -> ExitCode {
@@ -144,6 +159,7 @@ pub fn main() -> ExitCode {
         Verb::History(args) => history::history(args),
         Verb::Changes(args) => history::changes(args),
         Verb::Accept(args) => accept::accept(args),
+        Verb::Calibrate(args) => calibrate::calibrate(args),
         Verb::Log(args) => log::log(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),

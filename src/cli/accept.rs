@@ -62,7 +62,11 @@ fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow
     let records = Records::read(&args.common, sources)?;
     let now = show::now_ms();
     if args.list {
-        return Ok(records.acceptances.iter().map(AcceptedRow::of_any).collect());
+        return Ok(records
+            .acceptances
+            .iter()
+            .map(AcceptedRow::of_any)
+            .collect());
     }
     let id = match args.undo {
         Some(id) if records.store.undo_acceptance(&records.matrix, id, now)? => id,
@@ -82,7 +86,11 @@ fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow
 }
 
 fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, Stop> {
-    let reason = args.reason.as_deref().map(str::trim).filter(|reason| !reason.is_empty());
+    let reason = args
+        .reason
+        .as_deref()
+        .map(str::trim)
+        .filter(|reason| !reason.is_empty());
     let Some(reason) = reason else {
         return Err(Stop::message("say why it is accepted: `--reason TEXT`"));
     };
@@ -111,7 +119,11 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
         id: 0,
         what,
         reason: reason.to_owned(),
-        author: args.author.clone().or_else(user).unwrap_or_else(|| "?".to_owned()),
+        author: args
+            .author
+            .clone()
+            .or_else(user)
+            .unwrap_or_else(|| "?".to_owned()),
         accepted_ms: now,
         undone_ms: None,
         series,
@@ -121,17 +133,28 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
 /// The series of a change point's cause, each from its first point after the change.
 fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
     let moved = records.changes(&|_| true, false)?;
-    let told = causes(moved.iter().filter_map(|moved| records.told(moved)).collect());
+    let told = causes(
+        moved
+            .iter()
+            .filter_map(|moved| records.told(moved))
+            .collect(),
+    );
     let has = |number: Option<i64>| number == Some(id);
-    let cause = told.into_iter().find(|cause| cause.cells.iter().any(|cell| has(cell.id)));
+    let cause = told
+        .into_iter()
+        .find(|cause| cause.cells.iter().any(|cell| has(cell.id)));
     let Some(cause) = cause else {
         return Err(Stop::message(format!(
             "there is no change {id}; `matrix changes` lists them with their numbers"
         )));
     };
     let numbers: Vec<Option<i64>> = cause.cells.iter().map(|cell| cell.id).collect();
-    let own = moved.iter().filter(|moved| moved.id.is_some() && numbers.contains(&moved.id));
-    Ok(own.filter_map(|moved| from(records, &moved.series, moved.index)).collect())
+    let own = moved
+        .iter()
+        .filter(|moved| moved.id.is_some() && numbers.contains(&moved.id));
+    Ok(own
+        .filter_map(|moved| from(records, &moved.series, moved.index))
+        .collect())
 }
 
 /// Series from their last point on.
@@ -156,9 +179,13 @@ fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> 
 
 /// Git's `user.name`, else the login name.
 fn user() -> Option<String> {
-    let git = Command::new("git").args(["config", "user.name"]).output().ok();
+    let git = Command::new("git")
+        .args(["config", "user.name"])
+        .output()
+        .ok();
     let name = git
         .filter(|output| output.status.success())
         .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    name.or_else(|| std::env::var("USER").ok()).filter(|name| !name.is_empty())
+    name.or_else(|| std::env::var("USER").ok())
+        .filter(|name| !name.is_empty())
 }

@@ -95,7 +95,9 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
             })
             .collect(),
     };
-    Ok(FileChanges::of(table.series.into_iter().map(told).collect()))
+    Ok(FileChanges::of(
+        table.series.into_iter().map(told).collect(),
+    ))
 }
 
 fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
@@ -104,12 +106,27 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
     let place = (records.matrix.as_str(), records.preset.as_str());
     // With a filter not all was looked at: then nothing counts as told.
     if args.common.only.is_empty() {
-        tell(&records.store, &records.past, place, &mut moved, show::now_ms())?;
+        tell(
+            &records.store,
+            &records.past,
+            place,
+            &mut moved,
+            show::now_ms(),
+        )?;
     }
     Ok(MatrixChanges {
         format: FORMAT,
-        causes: causes(moved.iter().filter_map(|moved| records.told(moved)).collect()),
-        accepted: records.acceptances.iter().filter_map(AcceptedRow::of).collect(),
+        causes: causes(
+            moved
+                .iter()
+                .filter_map(|moved| records.told(moved))
+                .collect(),
+        ),
+        accepted: records
+            .acceptances
+            .iter()
+            .filter_map(AcceptedRow::of)
+            .collect(),
         matrix: records.matrix,
         preset: records.preset,
     })
@@ -117,18 +134,28 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
 
 fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
     let records = Records::read(&args.common, sources)?;
-    let cell = args.cell.as_deref().map(|name| records.cell(name)).transpose()?;
+    let cell = args
+        .cell
+        .as_deref()
+        .map(|name| records.cell(name))
+        .transpose()?;
     if let Some(metric) = &args.metric
         && !records.names.values().any(|named| named.metric == *metric)
     {
         let known = records.names.values().map(|named| named.metric.as_str());
         let help = suggest(metric, known);
-        return Err(Stop::message(format!("there is no metric `{metric}`; {help}")));
+        return Err(Stop::message(format!(
+            "there is no metric `{metric}`; {help}"
+        )));
     }
     let wanted = |id: &SeriesId| {
         let named = records.names.get(id);
         cell.as_ref().is_none_or(|cell| id.cell == *cell)
-            && named.is_some_and(|n| args.metric.as_ref().is_none_or(|metric| n.metric == *metric))
+            && named.is_some_and(|n| {
+                args.metric
+                    .as_ref()
+                    .is_none_or(|metric| n.metric == *metric)
+            })
     };
     let moved = records.changes(&wanted, cell.is_some())?;
     let mut series = Vec::new();
@@ -137,7 +164,10 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
         series.push(Course {
             cell: id.cell.clone(),
             machine: id.machine.clone(),
-            metric: records.names.get(id).map_or(String::new(), |named| named.metric.clone()),
+            metric: records
+                .names
+                .get(id)
+                .map_or(String::new(), |named| named.metric.clone()),
             unit: records.unit(id),
             better: records.better(id),
             points: points(&records, past)?,
@@ -145,7 +175,8 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
         });
     }
     let accepted = records.acceptances.iter();
-    let accepted = accepted.filter(|acceptance| acceptance.series.iter().any(|s| wanted(&s.series)));
+    let accepted =
+        accepted.filter(|acceptance| acceptance.series.iter().any(|s| wanted(&s.series)));
     Ok(History {
         format: FORMAT,
         matrix: records.matrix.clone(),

@@ -84,7 +84,9 @@ impl Records {
         let before = series.points.get(moved.index.checked_sub(1)?)?;
         let difference = moved.after? - moved.before?;
         let holding = accepted(&self.acceptances);
-        let by = holding.get(&moved.series).filter(|(_, from)| from.since_ms >= after.started_ms);
+        let by = holding
+            .get(&moved.series)
+            .filter(|(_, from)| from.since_ms >= after.started_ms);
         Some(CellChange {
             id: moved.id,
             cell: moved.series.cell.clone(),

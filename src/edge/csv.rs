@@ -92,14 +92,20 @@ impl<R: std::io::Read> Reader<R> {
     fn new(file: &str, text: R) -> Result<Self, CsvError> {
         let mut reader = Reader {
             file: file.to_owned(),
-            csv: csv::ReaderBuilder::new().has_headers(true).from_reader(text),
+            csv: csv::ReaderBuilder::new()
+                .has_headers(true)
+                .from_reader(text),
             header: Vec::new(),
         };
         let header = reader.csv.headers().cloned();
         let header = header.map_err(|error| reader.broken(&error))?;
         if header.len() > COLUMNS_MAX {
             let columns = header.len();
-            return Err(reader.at(1, 1, format!("{columns} columns; the limit is {COLUMNS_MAX}")));
+            return Err(reader.at(
+                1,
+                1,
+                format!("{columns} columns; the limit is {COLUMNS_MAX}"),
+            ));
         }
         let plain = |name: &str| name.trim_start_matches('\u{feff}').to_owned();
         reader.header = header.iter().map(plain).collect();
@@ -129,7 +135,8 @@ impl<R: std::io::Read> Reader<R> {
 
     fn series(mut self) -> Result<SeriesTable, CsvError> {
         if self.header.len() < 2 {
-            let problem = "the first column is a revision, each other one a series: there is no series";
+            let problem =
+                "the first column is a revision, each other one a series: there is no series";
             return Err(self.at(1, 1, problem.to_owned()));
         }
         self.names_differ()?;
@@ -183,7 +190,11 @@ impl<R: std::io::Read> Reader<R> {
             };
             let round = record[3].trim().parse().map_err(|_| {
                 let text = &record[3];
-                reader.at(line, 4, format!("`{text}` is no round: a whole number from 0"))
+                reader.at(
+                    line,
+                    4,
+                    format!("`{text}` is no round: a whole number from 0"),
+                )
             })?;
             let value = reader.number(line, 4, record[4].trim())?;
             let place = (record[0].to_owned(), record[1].to_owned());
@@ -230,7 +241,10 @@ impl<R: std::io::Read> Reader<R> {
         let mut seen: HashMap<&str, usize> = HashMap::new();
         for (column, name) in self.header.iter().enumerate().skip(1) {
             if let Some(first) = seen.insert(name, column) {
-                let problem = format!("the series `{name}` is there twice: also column {}", first + 1);
+                let problem = format!(
+                    "the series `{name}` is there twice: also column {}",
+                    first + 1
+                );
                 return Err(self.at(1, column + 1, problem));
             }
         }
@@ -243,9 +257,8 @@ impl<R: std::io::Read> Reader<R> {
             Ok(value) if value.is_finite() => Ok(value),
             _ => {
                 let name = &self.header[column];
-                let problem = format!(
-                    "`{text}` in `{name}` is no finite number; a gap is an empty cell"
-                );
+                let problem =
+                    format!("`{text}` in `{name}` is no finite number; a gap is an empty cell");
                 Err(self.at(line, column + 1, problem))
             }
         }
@@ -265,7 +278,10 @@ impl<R: std::io::Read> Reader<R> {
         let problem = match error.kind() {
             csv::ErrorKind::UnequalLengths {
                 expected_len, len, ..
-            } => format!("{} where the header has {expected_len}", count(*len as usize, "field")),
+            } => format!(
+                "{} where the header has {expected_len}",
+                count(*len as usize, "field")
+            ),
             csv::ErrorKind::Utf8 { err, .. } => format!("this is not UTF-8: {err}"),
             _ => error.to_string(),
         };
@@ -279,12 +295,16 @@ mod tests {
 
     fn series(text: &str) -> Result<SeriesTable, String> {
         let reader = Reader::new("f.csv", text.as_bytes());
-        reader.and_then(Reader::series).map_err(|error| error.to_string())
+        reader
+            .and_then(Reader::series)
+            .map_err(|error| error.to_string())
     }
 
     fn sides(text: &str) -> Result<SidesTable, String> {
         let reader = Reader::new("f.csv", text.as_bytes());
-        reader.and_then(Reader::sides).map_err(|error| error.to_string())
+        reader
+            .and_then(Reader::sides)
+            .map_err(|error| error.to_string())
     }
 
     #[test]

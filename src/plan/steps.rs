@@ -212,7 +212,8 @@ impl<'a> Maker<'a> {
 
     fn folder(&self, cell: &[u16]) -> Option<Key> {
         let machine = self.label(cell, &self.machine);
-        self.digests.folder(machine, self.label(cell, &self.version))
+        self.digests
+            .folder(machine, self.label(cell, &self.version))
     }
 
     /// A version from git is built; a folder is not, nor is `installed`, unless there is nothing but a

@@ -153,9 +153,19 @@ pub fn causes(changes: Vec<CellChange>) -> Vec<Cause> {
     let mut groups: BTreeMap<(i64, String, String, String, String), Vec<CellChange>> =
         BTreeMap::new();
     for change in changes {
-        let session = if change.from == change.to { change.session } else { 0 };
+        let session = if change.from == change.to {
+            change.session
+        } else {
+            0
+        };
         let (machine, metric) = (change.machine.clone(), change.metric.clone());
-        let key = (session, change.from.clone(), change.to.clone(), machine, metric);
+        let key = (
+            session,
+            change.from.clone(),
+            change.to.clone(),
+            machine,
+            metric,
+        );
         groups.entry(key).or_default().push(change);
     }
     let mut causes: Vec<Cause> = groups.into_values().filter_map(cause).collect();
@@ -166,7 +176,9 @@ pub fn causes(changes: Vec<CellChange>) -> Vec<Cause> {
 fn cause(cells: Vec<CellChange>) -> Option<Cause> {
     let first = cells.first()?.clone();
     let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio).collect();
-    let worse = cells.iter().filter(|cell| cell.verdict == Verdict::Regression);
+    let worse = cells
+        .iter()
+        .filter(|cell| cell.verdict == Verdict::Regression);
     let mut surroundings: Vec<String> = Vec::new();
     for told in cells.iter().flat_map(|cell| &cell.surroundings) {
         if !surroundings.contains(told) {
@@ -198,8 +210,13 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
     let mut out = String::new();
     let header = ["series", "revision", "index", "change", "95% interval"];
     let mut rows = table(style, &header, 2);
-    let changed = found.series.iter().filter(|series| !series.changes.is_empty());
-    let all = changed.clone().flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
+    let changed = found
+        .series
+        .iter()
+        .filter(|series| !series.changes.is_empty());
+    let all = changed
+        .clone()
+        .flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
     let total = all.clone().count();
     for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
         rows.add_row(vec![
@@ -230,7 +247,9 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     if found.causes.is_empty() {
         out.push_str("no change points\n");
     }
-    let header = ["id", "", "versions", "machine", "metric", "change", "cells", "since"];
+    let header = [
+        "id", "", "versions", "machine", "metric", "change", "cells", "since",
+    ];
     let mut rows = table(style, &header, 8);
     for cause in found.causes.iter().take(LINES_MAX) {
         rows.add_row(vec![
@@ -265,7 +284,11 @@ fn cells_of(cause: &Cause) -> String {
     let names: Vec<&str> = cause.cells.iter().map(|cell| cell.cell.as_str()).collect();
     match names.len() {
         n if n <= CELLS_MAX => names.join(" "),
-        n => format!("{} and {} more", names[..CELLS_MAX - 1].join(" "), n + 1 - CELLS_MAX),
+        n => format!(
+            "{} and {} more",
+            names[..CELLS_MAX - 1].join(" "),
+            n + 1 - CELLS_MAX
+        ),
     }
 }
 
@@ -276,7 +299,10 @@ pub fn history_text(history: &History, style: Style) -> String {
         out.push_str("nothing is stored of it\n");
     }
     let width = usize::from(style.width).saturating_sub(4);
-    let is_one_cell = history.series.windows(2).all(|pair| pair[0].cell == pair[1].cell);
+    let is_one_cell = history
+        .series
+        .windows(2)
+        .all(|pair| pair[0].cell == pair[1].cell);
     for course in history.series.iter().take(LINES_MAX) {
         let values: Vec<Option<f64>> = course.points.iter().map(|point| point.value).collect();
         let last = values.iter().rev().flatten().next();
@@ -309,7 +335,9 @@ fn change_line(change: &CellChange, out: &mut String) {
     let _ = writeln!(
         out,
         "  {}{}: {} at {}, {} ({})",
-        change.id.map_or(String::new(), |id| format!("change {id}, ")),
+        change
+            .id
+            .map_or(String::new(), |id| format!("change {id}, ")),
         versions(&change.from, &change.to),
         word(change.verdict, change.accepted),
         change.at,
@@ -331,7 +359,11 @@ fn points(course: &Course, style: Style, out: &mut String) {
             Cell::new(if changed { "  *" } else { "" }),
             Cell::new(&point.version),
             Cell::new(&point.at),
-            Cell::new(point.value.map_or("-".to_owned(), |v| show_value(v, &course.unit))),
+            Cell::new(
+                point
+                    .value
+                    .map_or("-".to_owned(), |v| show_value(v, &course.unit)),
+            ),
             Cell::new(point.n),
         ]);
         for told in &point.differences {
@@ -348,7 +380,11 @@ fn standing(change: &CellChange, out: &mut String) {
         Some(Standing::Stands) | None => return,
     };
     let id = change.id.map_or("-".to_owned(), |id| id.to_string());
-    let _ = writeln!(out, "    change {id} of {} {}: told before, {words}", change.cell, change.metric);
+    let _ = writeln!(
+        out,
+        "    change {id} of {} {}: told before, {words}",
+        change.cell, change.metric
+    );
 }
 
 fn accepted(rows: &[AcceptedRow], out: &mut String) {

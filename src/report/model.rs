@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::judge::stats::median;
 use crate::edge::store::Acceptance;
-use crate::judge::verdict::{Comparison, Verdict};
+use crate::judge::stats::median;
+use crate::judge::verdict::{Comparison, Summary, Verdict};
 use crate::plan::dag::Plan;
 use crate::run::execute::Failed;
 use crate::run::family::{Answer, Beside, answers};
@@ -59,6 +59,9 @@ pub struct Row {
     pub candidate: String,
     pub baseline_median: Option<f64>,
     pub candidate_median: Option<f64>,
+    /// For faces with columns of their own.
+    #[serde(skip)]
+    pub sides: [Option<Summary>; 2],
     #[serde(flatten)]
     pub comparison: Comparison,
     /// What a rerun said of a finding; None where there was none.
@@ -133,7 +136,11 @@ pub fn report(
     let rows = answers.into_iter().map(|answer| row(plan, answer));
     let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
     report.failed = failed;
-    report.accepted = beside.acceptances.iter().filter_map(AcceptedRow::of).collect();
+    report.accepted = beside
+        .acceptances
+        .iter()
+        .filter_map(AcceptedRow::of)
+        .collect();
     report.cells = cells(plan, samples)?;
     Ok(report)
 }
@@ -200,11 +207,16 @@ fn row(plan: &Plan, answer: Answer) -> Row {
         better: answer.question.better,
         axis: plan.cells.axes[axis].name.clone(),
         // What somebody accepted does not fail a second time.
-        gate: rule.gate && answer.accepted.as_ref().is_none_or(|accepted| accepted.moved),
+        gate: rule.gate
+            && answer
+                .accepted
+                .as_ref()
+                .is_none_or(|accepted| accepted.moved),
         baseline: baseline.unwrap_or_else(|| label(answer.baseline)),
         candidate: label(answer.candidate),
         baseline_median: answer.levels[0],
         candidate_median: answer.levels[1],
+        sides: answer.sides,
         comparison: answer.comparison,
         confirmed: answer.confirmed,
         accepted: answer.accepted.map(|accepted| accepted.id),
@@ -258,6 +270,7 @@ impl Report {
 
     /// Samples were found for anything at all.
     pub fn measured_anything(&self) -> bool {
-        !self.cells.is_empty()
+        let measured = |row: &Row| row.comparison.verdict != Verdict::NothingMeasured;
+        !self.cells.is_empty() || self.verdicts.iter().any(measured)
     }
 }

@@ -205,7 +205,10 @@ fn notes(report: &Report, out: &mut String) {
     for (note, n) in notes.iter().take(5) {
         let _ = writeln!(out, "note ({n}): {note}");
     }
-    let reruns = report.verdicts.iter().filter(|row| row.confirmed == Some(false));
+    let reruns = report
+        .verdicts
+        .iter()
+        .filter(|row| row.confirmed == Some(false));
     let refuted = reruns.count();
     if refuted > 0 {
         let findings = count(refuted, "finding");

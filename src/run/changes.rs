@@ -54,7 +54,10 @@ pub fn of_series(
         known.extend(series.position(*key).map(|index| (index, *number)));
     }
     let reported: Vec<usize> = known.keys().copied().collect();
-    let new = series.points.iter().filter(|p| until.is_none_or(|until| p.attempt > until));
+    let new = series
+        .points
+        .iter()
+        .filter(|p| until.is_none_or(|until| p.attempt > until));
     let found: Vec<usize> = match new.count() {
         0 => Vec::new(),
         n if until.is_some() && n <= TAIL_MAX / 2 => append(&levels, &reported, &options)
@@ -65,7 +68,10 @@ pub fn of_series(
         _ => {
             let last = reported.last().copied().unwrap_or(0);
             let fresh = changes(&levels, &options).into_iter();
-            fresh.map(|change| change.index).filter(|index| *index > last).collect()
+            fresh
+                .map(|change| change.index)
+                .filter(|index| *index > last)
+                .collect()
         }
     };
     let all: Vec<usize> = reported.iter().chain(&found).copied().collect();
@@ -116,15 +122,21 @@ pub fn look(
     let (told, until) = store.told(matrix, preset)?;
     let mut by_series: HashMap<SeriesId, Vec<(i64, Key)>> = HashMap::new();
     for told in told {
-        by_series.entry(told.series).or_default().push((told.id, told.key));
+        by_series
+            .entry(told.series)
+            .or_default()
+            .push((told.id, told.key));
     }
     let mut all = Vec::new();
     for (id, series) in past.series.iter().filter(|(id, _)| wanted(id)) {
         let told = by_series.get(id).map_or(&[][..], Vec::as_slice);
         let mut found = of_series(id, series, told, until);
         if deeply {
-            let old: Vec<usize> =
-                found.iter().filter(|m| m.id.is_some()).map(|m| m.index).collect();
+            let old: Vec<usize> = found
+                .iter()
+                .filter(|m| m.id.is_some())
+                .map(|m| m.index)
+                .collect();
             let fresh = changes(&series.levels(), &Options::default());
             let standings = review(&old, &fresh, &Options::default());
             for (moved, standing) in found.iter_mut().zip(standings) {
@@ -150,8 +162,7 @@ pub fn tell(
     let Some(until) = past.until else {
         return Ok(());
     };
-    let points: Vec<(SeriesId, Key)> =
-        moved.iter().map(|m| (m.series.clone(), m.key)).collect();
+    let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
     let ids = store.tell(matrix, preset, &points, until, now_ms)?;
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);
@@ -168,12 +179,21 @@ fn surroundings(
 ) -> Result<Vec<String>, StoreError> {
     let mut told = Vec::new();
     let after = &series.points[moved.index];
-    if let Some(before) = moved.index.checked_sub(1).map(|index| &series.points[index]) {
+    if let Some(before) = moved
+        .index
+        .checked_sub(1)
+        .map(|index| &series.points[index])
+    {
         told.extend(differences(store, before, after)?);
     }
-    let control = series.again.iter().find(|again| again.session >= after.session);
+    let control = series
+        .again
+        .iter()
+        .find(|again| again.session >= after.session);
     let original = control.and_then(|again| {
-        let index = series.position(again.key).filter(|index| *index < moved.index)?;
+        let index = series
+            .position(again.key)
+            .filter(|index| *index < moved.index)?;
         Some((&series.points[index], again))
     });
     if let (Some((old, again)), Some(ratio)) = (original, moved.ratio)
@@ -212,7 +232,10 @@ pub fn differences(
         .map(ToString::to_string)
         .collect();
     if differences.len() > DIFFERENCES_MAX {
-        told.push(format!("and {} more differences", differences.len() - DIFFERENCES_MAX));
+        told.push(format!(
+            "and {} more differences",
+            differences.len() - DIFFERENCES_MAX
+        ));
     }
     Ok(told)
 }

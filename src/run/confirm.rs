@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio::sync::mpsc;
 
+use super::event::Event;
 use super::execute::{self, Job, RunError, Summary};
 use super::family::{Answer, Beside, answers, policy};
 use super::lookup::{Samples, samples};
@@ -33,20 +34,30 @@ struct Finding {
 pub async fn confirm(
     job: &Job<'_>,
     preset: Option<&str>,
+    is_built: &dyn Fn(u32) -> bool,
     interrupts: &mut mpsc::UnboundedReceiver<()>,
 ) -> Result<Summary, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
-    let findings = findings(job, preset, &policy)?;
+    let findings = findings(job, preset, is_built, &policy)?;
     let mut total = Summary::default();
     if findings.is_empty() {
         return Ok(total);
     }
-    let first = first_round(job, &findings)?;
-    let pairs: Vec<Pair> = findings.iter().map(|finding| finding.pair.clone()).collect();
+    let first = next_round(
+        job,
+        &findings.iter().flat_map(|finding| finding.runs).collect(),
+    )?;
+    let pairs: Vec<Pair> = findings
+        .iter()
+        .map(|finding| finding.pair.clone())
+        .collect();
     job.site.store.borrow().confirming(&pairs, first)?;
     let mut again: Vec<&Finding> = findings.iter().collect();
-    let stages = [(first, policy.look), (first + policy.look, policy.rounds - policy.look)];
+    let stages = [
+        (first, policy.look),
+        (first + policy.look, policy.rounds - policy.look),
+    ];
     for (begin, rounds) in stages {
         let summary = measure(job, &again, begin, rounds, interrupts).await?;
         total.measured += summary.measured;
@@ -65,6 +76,7 @@ pub async fn confirm(
 fn findings(
     job: &Job,
     preset: Option<&str>,
+    is_built: &dyn Fn(u32) -> bool,
     policy: &Policy,
 ) -> Result<Vec<Finding>, RunError> {
     let plan = job.plan;
@@ -78,12 +90,16 @@ fn findings(
     let beside = Beside::read(plan, &store, preset)?;
     let answers = answers(plan, &samples(plan, &store)?, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
+    let run_of = |cell: u32| plan.steps.runs.of_cell[cell as usize];
     let eligible = |answer: &Answer| {
         asks(&plan.compares[answer.compare])
             && answer.confirmed.is_none()
             && answer.accepted.is_none()
             // The same bytes are one version: there is nothing to interleave.
             && answer.pair.0 != answer.pair.1
+            // An old baseline's build may be gone.
+            && is_built(run_of(answer.baseline))
+            && is_built(run_of(answer.candidate))
     };
     let eligible: Vec<Answer> = answers.into_iter().filter(eligible).collect();
     let family: Vec<(Question, Comparison)> = eligible
@@ -99,7 +115,6 @@ fn findings(
         chosen = candidates(&family, &generous);
         chosen.truncate(FINDINGS_MIN);
     }
-    let run_of = |cell: u32| plan.steps.runs.of_cell[cell as usize];
     let finding = |index: usize| {
         let answer = &eligible[index];
         Finding {
@@ -112,9 +127,8 @@ fn findings(
     Ok(chosen.into_iter().map(finding).collect())
 }
 
-/// The first round that none of the runs has: both sides of all pairs begin there together.
-fn first_round(job: &Job, findings: &[Finding]) -> Result<u32, RunError> {
-    let runs: BTreeSet<u32> = findings.iter().flat_map(|finding| finding.runs).collect();
+/// The first round that none of the run steps has: all begin there together.
+pub fn next_round(job: &Job, runs: &BTreeSet<u32>) -> Result<u32, RunError> {
     // Run steps are sorted by key, so these ascend.
     let keys: Vec<_> = runs
         .iter()
@@ -156,11 +170,24 @@ pub async fn extra_rounds(
         compares: job.plan.compares.clone(),
         ..*job.plan
     };
-    let wanted = |run: usize| if runs.contains(&(run as u32)) { rounds } else { 0 };
+    let wanted = |run: usize| {
+        if runs.contains(&(run as u32)) {
+            rounds
+        } else {
+            0
+        }
+    };
     let missing = (0..plan.steps.runs.steps.len()).map(wanted).collect();
     // What was measured is there: builds are kept while they are in use.
     let todo: Todo = plan.todo(missing, &|_| true);
-    let job = Job { plan: &plan, ..*job };
+    job.site.tell(Event::Again {
+        cells: runs.len(),
+        measurements: todo.measurements(),
+    });
+    let job = Job {
+        plan: &plan,
+        ..*job
+    };
     let have = |_: usize| (0..first).collect();
     execute::run(&job, &todo, &have, Repetition::default(), interrupts).await
 }
@@ -170,7 +197,9 @@ impl Finding {
         let fresh = |run: u32| -> Vec<Sample> {
             let series = samples.get(&(run, self.pair.2.clone()));
             let all = series.iter().flat_map(|series| &series.samples);
-            all.copied().filter(|sample| sample.round >= first).collect()
+            all.copied()
+                .filter(|sample| sample.round >= first)
+                .collect()
         };
         let [base, cand] = self.runs.map(fresh);
         worth_the_rest(&self.screen, &compare(&base, &cand, &self.question))

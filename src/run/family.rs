@@ -7,8 +7,8 @@ use super::lookup::{Samples, Series};
 use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
 use crate::edge::store::{Acceptance, AcceptedFrom, Pair, SeriesId, Store, StoreError};
 use crate::judge::confirm::{Policy, merge};
-use crate::judge::stats::median;
-use crate::judge::verdict::{Comparison, Noise, Question, compare, decide};
+use crate::judge::stats::{mean, median, stddev};
+use crate::judge::verdict::{Comparison, Noise, Question, Summary, compare, decide};
 use crate::plan::dag::{ComparePlan, Plan};
 use crate::plan::steps::NONE;
 use crate::words::diag::Diagnostic;
@@ -43,6 +43,7 @@ pub struct Answer {
     pub unit: String,
     /// Medians of both sides.
     pub levels: [Option<f64>; 2],
+    pub sides: [Option<Summary>; 2],
     pub pair: Pair,
     pub question: Question,
     pub comparison: Comparison,
@@ -73,7 +74,11 @@ impl Beside {
         if holding.is_empty() {
             return Ok(beside);
         }
-        let names: HashMap<_, _> = store.metrics()?.into_iter().map(|m| (m.id, m.name)).collect();
+        let names: HashMap<_, _> = store
+            .metrics()?
+            .into_iter()
+            .map(|m| (m.id, m.name))
+            .collect();
         let mut by_series = HashMap::new();
         for (series, (acceptance, from)) in holding {
             let stored = store.samples(&[from.key])?.into_iter();
@@ -125,11 +130,7 @@ pub fn policy(plan: &Plan) -> Policy {
 }
 
 /// Answers all declared comparisons of a plan over the samples that there are.
-pub fn answers(
-    plan: &Plan,
-    samples: &Samples,
-    beside: &Beside,
-) -> Result<Vec<Answer>, Diagnostic> {
+pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
     let judged: HashSet<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
     let asker = Asker {
         plan,
@@ -216,7 +217,11 @@ impl Asker<'_> {
             level: LEVEL,
             noise: self.noise(&own, &other),
         };
-        let mut pair = (plan.key_of(baseline), plan.key_of(candidate), from_candidate);
+        let mut pair = (
+            plan.key_of(baseline),
+            plan.key_of(candidate),
+            from_candidate,
+        );
         let mut base: &[Sample] = &a.samples;
         let mut accepted = None;
         if rule.axis.value == "version"
@@ -240,6 +245,7 @@ impl Asker<'_> {
             metric,
             unit: declared.unit.clone().unwrap_or_else(|| known.unit.clone()),
             levels: [base, &b.samples].map(level),
+            sides: [base, &b.samples].map(summary),
             pair,
             question,
             comparison,
@@ -252,7 +258,9 @@ impl Asker<'_> {
     fn noise(&self, own: &SeriesId, other: &SeriesId) -> Option<Noise> {
         let mut ids = vec![own, other];
         ids.dedup();
-        let known = ids.into_iter().filter_map(|id| self.beside.past.noise(id, &self.judged));
+        let known = ids
+            .into_iter()
+            .filter_map(|id| self.beside.past.noise(id, &self.judged));
         known.max_by(|a, b| a.sigma_log.total_cmp(&b.sigma_log))
     }
 
@@ -297,7 +305,18 @@ impl Asker<'_> {
     }
 }
 
-fn level(samples: &[Sample]) -> Option<f64> {
+/// The median; None of no sample.
+pub fn level(samples: &[Sample]) -> Option<f64> {
     let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
     median(&values)
+}
+
+/// Mean and standard deviation, 0 of a single sample; None of no sample.
+pub fn summary(samples: &[Sample]) -> Option<Summary> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    Some(Summary {
+        mean: mean(&values)?,
+        stddev: stddev(&values).unwrap_or(0.0),
+        n: values.len(),
+    })
 }

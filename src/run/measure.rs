@@ -114,7 +114,9 @@ impl Executor<'_> {
                     warnings: measured.warnings,
                 });
                 let session = self.job.site.session;
-                self.repetition.borrow_mut().add(run, session, round, &values);
+                self.repetition
+                    .borrow_mut()
+                    .add(run, session, round, &values);
                 let enough = self
                     .repetition
                     .borrow()
@@ -204,7 +206,14 @@ impl Executor<'_> {
             .zip(&plan.matrix.metrics)
             .map(|(from, metric)| Reading {
                 value: effect
-                    * null::value(&name, &from, label, round, self.job.site.seed, machine.noise),
+                    * null::value(
+                        &name,
+                        &from,
+                        label,
+                        round,
+                        self.job.site.seed,
+                        machine.noise,
+                    ),
                 name: from,
                 unit: metric.unit.clone().unwrap_or_default(),
                 better: metric.better.or(Some(Better::Higher)),

@@ -2,6 +2,7 @@
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
 
 pub mod build;
+pub mod calibrate;
 pub mod changes;
 mod command;
 pub mod confirm;

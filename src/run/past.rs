@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::config::matrix::Matrix;
-use crate::edge::store::{AcceptedFrom, Acceptance, AttemptId, SeriesId, Span, Store, StoreError};
+use crate::edge::store::{Acceptance, AcceptedFrom, AttemptId, SeriesId, Span, Store, StoreError};
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
 use crate::words::key::Key;
@@ -61,7 +61,11 @@ impl PastSeries {
     fn add(&mut self, new: Point) {
         let same = |point: &&mut Point| point.key == new.key && point.session == new.session;
         // Rounds come mixed with those of other versions of the same session, which is the last one.
-        let mut latest = self.again.iter_mut().rev().chain(self.points.iter_mut().rev());
+        let mut latest = self
+            .again
+            .iter_mut()
+            .rev()
+            .chain(self.points.iter_mut().rev());
         if let Some(point) = latest.find(same) {
             point.values.extend(new.values);
             point.attempt = new.attempt;
@@ -240,6 +244,10 @@ mod tests {
         let judged = |key: &str| HashSet::from([Key::of(key.as_bytes())]);
         let noise = past.noise(&id, &judged("new")).unwrap();
         assert!((0.005..0.015).contains(&noise.sigma_log), "{noise:?}");
-        assert_eq!(past.noise(&id, &judged("old")), None, "five samples tell too little");
+        assert_eq!(
+            past.noise(&id, &judged("old")),
+            None,
+            "five samples tell too little"
+        );
     }
 }

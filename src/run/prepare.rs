@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
-use super::versions::Version;
 use crate::plan::resolve::Places;
 use crate::words::key::{Key, KeyHasher};
 
@@ -129,7 +129,13 @@ async fn look_at(
     let mut folders = BTreeMap::new();
     for version in versions {
         if let Some(folder) = &version.folder {
-            let found = look_into(host.as_ref(), folder, &version.label, &programs, &mut missing);
+            let found = look_into(
+                host.as_ref(),
+                folder,
+                &version.label,
+                &programs,
+                &mut missing,
+            );
             folders.insert(version.label.clone(), found.await);
         }
     }
@@ -212,7 +218,10 @@ impl Machine {
             return Ok(());
         };
         let own = (self.installed, &self.programs);
-        let folders = self.folders.values().map(|folder| (folder.key, &folder.paths));
+        let folders = self
+            .folders
+            .values()
+            .map(|folder| (folder.key, &folder.paths));
         let mut ops = Vec::new();
         for (key, programs) in std::iter::once(own).chain(folders) {
             if programs.is_empty() {

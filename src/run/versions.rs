@@ -10,7 +10,7 @@ use crate::config::matrix::{INSTALLED, Matrix};
 use crate::edge::artifact::Artifacts;
 use crate::edge::git::{Commit, GitError, Repository, VersionSource, parse_version};
 use crate::plan::steps::Digests;
-use crate::words::key::Key;
+use crate::words::key::{Key, KeyHasher};
 use crate::words::pattern::Pattern;
 
 use super::prepare::Machines;
@@ -309,7 +309,9 @@ impl Digests for World<'_> {
     fn folder(&self, machine: &str, version: &str) -> Option<Key> {
         self.versions.get(version)?.folder.as_ref()?;
         let programs = self.machines.get(machine)?.folders.get(version);
-        Some(programs.map_or(Key::default(), |programs| programs.key))
+        // Where nothing runs there are no programs to look at.
+        let by_label = || KeyHasher::new("folder").str(version).finish();
+        Some(programs.map_or_else(by_label, |programs| programs.key))
     }
 
     fn source(&self, version: &str, affects: Option<usize>) -> Key {

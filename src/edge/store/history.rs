@@ -47,13 +47,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut read = || -> rusqlite::Result<()> {
             let [preset, other] = span.presets;
-            let wanted = params![
-                span.matrix,
-                preset,
-                other,
-                span.sessions,
-                PAST_SAMPLES_MAX
-            ];
+            let wanted = params![span.matrix, preset, other, span.sessions, PAST_SAMPLES_MAX];
             let mut statement = self.db.prepare_cached(
                 "SELECT attempt.id, attempt.cell, attempt.machine, attempt.version, sample.metric,
                         attempt.key, attempt.session, attempt.started_ms, sample.value,

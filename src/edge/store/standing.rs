@@ -262,7 +262,9 @@ impl Store {
     pub fn confirmations(&self) -> Result<HashMap<Pair, u32>, StoreError> {
         let read = || {
             self.db
-                .prepare_cached("SELECT baseline, candidate, metric, first_round FROM confirmation")?
+                .prepare_cached(
+                    "SELECT baseline, candidate, metric, first_round FROM confirmation",
+                )?
                 .query_map([], |row| {
                     Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?))
                 })?

@@ -319,7 +319,10 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     check("m", ["", "quick"], 1, &all[2..]);
     check("m", ["nightly", ""], 9, &[]);
     check("other", ["quick", ""], 9, &[]);
-    assert_eq!(store.first_measured(key(1)).unwrap(), Some(1_700_000_000_123));
+    assert_eq!(
+        store.first_measured(key(1)).unwrap(),
+        Some(1_700_000_000_123)
+    );
     assert_eq!(store.first_measured(key(9)).unwrap(), None);
 }
 
@@ -332,11 +335,16 @@ fn what_is_said_about_series_is_kept() {
         metric: IOPS.into(),
     };
     let tell = |points: &[(SeriesId, Key)], until| {
-        store.tell("m", "quick", points, AttemptId(until), 1).unwrap()
+        store
+            .tell("m", "quick", points, AttemptId(until), 1)
+            .unwrap()
     };
     assert_eq!(store.told("m", "quick").unwrap(), (vec![], None));
     assert_eq!(tell(&[(series("bs=4k"), key(1))], 5), [1]);
-    assert_eq!(tell(&[(series("bs=1M"), key(1)), (series("bs=4k"), key(1))], 9), [2, 1]);
+    assert_eq!(
+        tell(&[(series("bs=1M"), key(1)), (series("bs=4k"), key(1))], 9),
+        [2, 1]
+    );
     let (told, until) = store.told("m", "quick").unwrap();
     assert_eq!(told.iter().map(|told| told.id).collect::<Vec<_>>(), [1, 2]);
     assert_eq!(until, Some(AttemptId(9)));
