@@ -106,25 +106,26 @@ fn findings(
         .iter()
         .map(|answer| (answer.question, answer.comparison.clone()))
         .collect();
-    let mut chosen = candidates(&family, policy);
-    if chosen.len() < FINDINGS_MIN {
-        let generous = Policy {
-            budget: f64::INFINITY,
-            ..*policy
-        };
-        chosen = candidates(&family, &generous);
-        chosen.truncate(FINDINGS_MIN);
-    }
+    let generous = Policy {
+        budget: f64::INFINITY,
+        ..*policy
+    };
+    let all = candidates(&family, &generous);
+    let afforded = candidates(&family, policy).len().max(FINDINGS_MIN);
+    let runs = |index: usize| [eligible[index].baseline, eligible[index].candidate].map(run_of);
+    let measured: BTreeSet<[u32; 2]> = all.iter().take(afforded).map(|i| runs(*i)).collect();
+    // Other metrics of the same runs cost nothing more.
+    let chosen = all.into_iter().filter(|index| measured.contains(&runs(*index)));
     let finding = |index: usize| {
         let answer = &eligible[index];
         Finding {
-            runs: [run_of(answer.baseline), run_of(answer.candidate)],
+            runs: runs(index),
             pair: answer.pair.clone(),
             question: answer.question,
             screen: answer.comparison.clone(),
         }
     };
-    Ok(chosen.into_iter().map(finding).collect())
+    Ok(chosen.map(finding).collect())
 }
 
 /// The first round that none of the run steps has: all begin there together.
