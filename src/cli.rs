@@ -20,6 +20,7 @@ mod sides;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// How the program ends. The table in `docs/exit-codes.md` is this one.
@@ -124,12 +125,14 @@ pub enum Format {
 
 /// The whole command line. Verbs that also read plain files need no matrix.
 fn command() -> clap::Command {
+    let may_be_empty = clap::builder::OsStringValueParser::new().map(PathBuf::from);
     let optional = |verb: clap::Command| {
         verb.mut_arg("matrix", |matrix| {
             matrix
                 .required(false)
                 .default_value("")
                 .hide_default_value(true)
+                .value_parser(may_be_empty.clone())
         })
     };
     Cli::command()

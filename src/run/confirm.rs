@@ -115,7 +115,9 @@ fn findings(
     let runs = |index: usize| [eligible[index].baseline, eligible[index].candidate].map(run_of);
     let measured: BTreeSet<[u32; 2]> = all.iter().take(afforded).map(|i| runs(*i)).collect();
     // Other metrics of the same runs cost nothing more.
-    let chosen = all.into_iter().filter(|index| measured.contains(&runs(*index)));
+    let chosen = all
+        .into_iter()
+        .filter(|index| measured.contains(&runs(*index)));
     let finding = |index: usize| {
         let answer = &eligible[index];
         Finding {
