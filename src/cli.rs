@@ -1,21 +1,27 @@
 //! Owns the command line: its types, the exit codes, one module a verb.
 //! Does not know how anything is done.
 
+mod accept;
+mod calibrate;
 mod diff;
 mod explain;
 mod gc;
+mod history;
 mod install;
 mod load;
 mod log;
 mod parse;
+mod past;
 mod plan;
 mod run;
 mod show;
+mod sides;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::TypedValueParser;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// How the program ends. The table in `docs/exit-codes.md` is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,14 @@ enum Verb {
     Explain(explain::ExplainArgs),
     /// Judge what is stored
     Compare(run::CompareArgs),
+    /// Show the course of cells: sparkline, change points, environments, what is accepted
+    History(history::HistoryArgs),
+    /// Show where series moved, one cause a line
+    Changes(history::ChangesArgs),
+    /// Accept a change: its cells are compared with what they are from then on
+    Accept(accept::AcceptArgs),
+    /// Measure cells against themselves: their noise, and what can be seen through it
+    Calibrate(calibrate::CalibrateArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
     /// Show what a parser makes of a file
@@ -77,8 +91,8 @@ pub struct Common {
     /// be repeated
     #[arg(long, value_name = "EXPR")]
     pub only: Vec<String>,
-    /// A version to measure: `REV`, `A..B`, `REV+series.mbox`, each also as `NAME=…`, or `installed`;
-    /// may be repeated
+    /// A version to measure: `REV`, `A..B`, `REV+series.mbox`, a folder with programs (`path/to/bin/`, with
+    /// the `/` at its end), each also as `NAME=…`, or `installed`; may be repeated
     #[arg(long = "version", value_name = "REV")]
     pub versions: Vec<String>,
     /// One more version, which the others are compared with
@@ -103,10 +117,32 @@ pub enum Format {
     Text,
     Json,
     Markdown,
+    /// The columns of LKP's tables
+    Lkp,
+    /// The columns of mmtests' tables
+    Mmtests,
+}
+
+/// The whole command line. Verbs that also read plain files need no matrix.
+fn command() -> clap::Command {
+    let may_be_empty = clap::builder::OsStringValueParser::new().map(PathBuf::from);
+    let optional = |verb: clap::Command| {
+        verb.mut_arg("matrix", |matrix| {
+            matrix
+                .required(false)
+                .default_value("")
+                .hide_default_value(true)
+                .value_parser(may_be_empty.clone())
+        })
+    };
+    Cli::command()
+        .mut_subcommand("compare", optional)
+        .mut_subcommand("changes", optional)
 }
 
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -123,12 +159,15 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::plan(args),
         Verb::Explain(args) => explain::explain(args),
         Verb::Compare(args) => run::compare(args),
+        Verb::History(args) => history::history(args),
+        Verb::Changes(args) => history::changes(args),
+        Verb::Accept(args) => accept::accept(args),
+        Verb::Calibrate(args) => calibrate::calibrate(args),
         Verb::Log(args) => log::log(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
         Verb::Completions { shell } => {
-            use clap::CommandFactory;
-            clap_complete::generate(shell, &mut Cli::command(), "matrix", &mut std::io::stdout());
+            clap_complete::generate(shell, &mut command(), "matrix", &mut std::io::stdout());
             Exit::Fine
         }
     };

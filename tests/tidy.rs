@@ -46,7 +46,7 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// Outside crates that have one home each.
-const HOMES: [(&str, &[&str]); 12] = [
+const HOMES: [(&str, &[&str]); 13] = [
     ("toml", &["config/"]),
     ("kdl", &["config/profile"]),
     ("petgraph", &["plan/"]),
@@ -58,6 +58,7 @@ const HOMES: [(&str, &[&str]); 12] = [
     ("miette", &["report/"]),
     ("comfy_table", &["report/"]),
     ("blake3", &["words/key", "edge/host"]),
+    ("csv", &["edge/csv"]),
     (
         "tokio",
         &["run/execute", "run/setup", "edge/", "cli", "main"],

@@ -13,10 +13,12 @@ use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::Choice;
 use crate::plan::dag::{self, Plan};
+use crate::plan::steps::Digests;
 use crate::run::prepare::{Machines, Options};
 use crate::run::progress::say;
 use crate::run::versions::{Versions, Wanted, World};
 use crate::words::diag::{Diagnostic, Sources, Span};
+use crate::words::key::Key;
 
 /// A matrix and what the command line says about it.
 pub struct Loaded {
@@ -66,7 +68,7 @@ impl Loaded {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
         };
-        Ok(Machines::look(&self.matrix, &names, &versions.labels(), &options).await?)
+        Ok(Machines::look(&self.matrix, &names, &versions.list, &options).await?)
     }
 
     /// The digests that a plan is made from, as they stand now.
@@ -102,6 +104,22 @@ impl Loaded {
         }
     }
 
+    /// The plan as far as names go: of no version, on machines that nobody has looked at.
+    pub fn plan_of_names(&self, common: &Common) -> Result<Plan<'_>, Stop> {
+        let choice = Choice {
+            preset: common.preset.as_deref(),
+            versions: Vec::new(),
+            against: None,
+            only: self.only.clone(),
+            seed: common.seed,
+        };
+        let plan = dag::plan(&self.matrix, &choice, &Unlooked).map_err(Stop::usage)?;
+        match plan.cells.is_empty() {
+            true => Err(nothing_selected(common)),
+            false => Ok(plan),
+        }
+    }
+
     /// The store, if there is one.
     pub fn store(&self) -> Result<Option<Store>, Stop> {
         match Store::open_existing(&self.state) {
@@ -109,6 +127,27 @@ impl Loaded {
             Err(error) if error.kind == StoreErrorKind::Missing => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Digests of a world that nobody has looked at.
+struct Unlooked;
+
+impl Digests for Unlooked {
+    fn tools(&self, _machine: &str) -> Vec<(String, Key)> {
+        Vec::new()
+    }
+
+    fn installed(&self, _machine: &str) -> Key {
+        Key::default()
+    }
+
+    fn source(&self, _version: &str, _affects: Option<usize>) -> Key {
+        Key::default()
+    }
+
+    fn artifact(&self, _build: Key) -> Option<Key> {
+        None
     }
 }
 

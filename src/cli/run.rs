@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,21 +13,26 @@ use tokio::sync::{mpsc, watch};
 
 use super::load::{Loaded, Looked, load};
 use super::show::{self, Stop};
-use super::{Common, Exit, Format, install};
+use super::{Common, Exit, Format, install, sides};
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
-use crate::report::{template, text};
+use crate::report::{columns, template, text};
 use crate::run::build::{self, BrokenBuilds};
+use crate::run::calibrate;
+use crate::run::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, Site, Summary};
+use crate::run::family::Beside;
 use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
+use crate::run::past::preset_name;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
 use crate::words::diag::Sources;
-use crate::words::units::count;
+use crate::words::sample::Better;
+use crate::words::units::{count, parse_percent};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -45,12 +49,40 @@ pub struct RunArgs {
     events: Option<PathBuf>,
     #[command(flatten)]
     faces: Faces,
+    /// Rounds of a calibration: then nothing else is measured.
+    #[arg(skip)]
+    calibrate: Option<u32>,
+}
+
+impl RunArgs {
+    pub fn calibrating(common: Common, rounds: u32) -> RunArgs {
+        RunArgs {
+            common,
+            install: false,
+            failed: false,
+            events: None,
+            faces: Faces {
+                format: Format::Text,
+                template: None,
+            },
+            calibrate: Some(rounds),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
     #[command(flatten)]
     common: Common,
+    /// Compare a file instead of a matrix: columns `cell,metric,side,round,value`
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Which direction is better in a file: `higher` or `lower`
+    #[arg(long, value_name = "DIRECTION", requires = "csv", default_value = "higher", value_parser = better)]
+    better: Better,
+    /// The smallest change that matters in a file
+    #[arg(long, value_name = "PERCENT", requires = "csv", default_value = "2%", value_parser = percent)]
+    min_effect: f64,
     #[command(flatten)]
     faces: Faces,
 }
@@ -79,9 +111,34 @@ pub fn run(args: RunArgs) -> Exit {
     finish(result, &args.common, &args.faces, &sources)
 }
 
+fn better(text: &str) -> Result<Better, String> {
+    match text {
+        "higher" => Ok(Better::Higher),
+        "lower" => Ok(Better::Lower),
+        _ => Err("it is `higher` or `lower`".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = parse_percent(text).filter(|percent| *percent >= 0.0);
+    percent.ok_or_else(|| "a percentage such as `2%`".to_owned())
+}
+
 pub fn compare(args: CompareArgs) -> Exit {
     let mut sources = Sources::default();
-    let result = block_on(compare_stored(&args, &mut sources));
+    let result = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
+        (Some(file), true) => {
+            sides::report(file, args.better, args.min_effect).map(|report| Shown {
+                report,
+                interrupted: false,
+                ran: false,
+            })
+        }
+        (None, false) => block_on(compare_stored(&args, &mut sources)),
+        _ => Err(Stop::message(
+            "`matrix compare` looks at a matrix or, with `--csv FILE`, at a file: give one of them",
+        )),
+    };
     finish(result, &args.common, &args.faces, &sources)
 }
 
@@ -110,6 +167,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     Ok(Shown {
         report: judge(
             &plan,
+            &args.common,
             store.as_ref(),
             stored_failures(&plan, store.as_ref())?,
         )?,
@@ -133,12 +191,20 @@ fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, St
     Ok(runs.into_iter().map(failed).collect())
 }
 
-fn judge(plan: &Plan, store: Option<&Store>, failed: Vec<Failed>) -> Result<Report, Stop> {
-    let samples = match store {
-        Some(store) => lookup::samples(plan, store)?,
+fn judge(
+    plan: &Plan,
+    common: &Common,
+    store: Option<&Store>,
+    failed: Vec<Failed>,
+) -> Result<Report, Stop> {
+    let (samples, beside) = match store {
+        Some(store) => (
+            lookup::samples(plan, store)?,
+            Beside::read(plan, store, common.preset.as_deref())?,
+        ),
         None => Default::default(),
     };
-    Ok(model::report(plan, &samples, failed)?)
+    Ok(model::report(plan, &samples, &beside, failed)?)
 }
 
 async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
@@ -160,24 +226,24 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             count(plan.cells.len(), "cell")
         ));
         return Ok(Shown {
-            report: judge(&plan, Some(&store.borrow()), Vec::new())?,
+            report: judge(&plan, common, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
             ran: false,
         });
     }
     let names = known.machines(&plan);
     drop(plan);
-    let summary = session(args, &loaded, &looked, &names, &store, &progress).await?;
+    let (_, summary) = session(args, &loaded, &looked, &names, &store, &progress).await?;
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
-        report: judge(&plan, Some(&store.borrow()), summary.failed)?,
+        report: judge(&plan, common, Some(&store.borrow()), summary.failed)?,
         interrupted: summary.interrupted,
         ran: true,
     })
 }
 
-fn current_plan<'a>(
+pub fn current_plan<'a>(
     args: &RunArgs,
     loaded: &'a Loaded,
     looked: &Looked,
@@ -187,20 +253,21 @@ fn current_plan<'a>(
     loaded.plan(&args.common, looked, &world)
 }
 
-/// Builds and measures what is missing, as one session. `names`: the machines on which anything is.
-async fn session(
+/// Builds and measures what is missing, as one session, whose number is returned. `names`: the machines
+/// on which anything is.
+pub async fn session(
     args: &RunArgs,
     loaded: &Loaded,
     looked: &Looked,
     names: &BTreeSet<String>,
     store: &RefCell<Store>,
     progress: &RefCell<Several>,
-) -> Result<Summary, Stop> {
+) -> Result<(i64, Summary), Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
-        started_ms: now_ms(),
+        started_ms: show::now_ms(),
         matrix: &loaded.matrix.name,
-        preset: args.common.preset.as_deref().unwrap_or(""),
+        preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
         seed: args.common.seed,
         arguments: &arguments.join(" "),
         program_version: env!("CARGO_PKG_VERSION"),
@@ -220,10 +287,10 @@ async fn session(
         Ok(_) => "ok",
         Err(_) => "error",
     };
-    let ended = store.borrow().end_session(session, now_ms(), outcome);
+    let ended = store.borrow().end_session(session, show::now_ms(), outcome);
     let summary = result?;
     ended?;
-    Ok(summary)
+    Ok((session, summary))
 }
 
 async fn work(
@@ -282,10 +349,21 @@ async fn work(
     announce(&job, &known)?;
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();
-    let summary = execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await;
-    drop(slots);
+    let summary = match args.calibrate {
+        Some(rounds) => calibrate::measure(&job, rounds, &mut interrupts).await,
+        None => execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await,
+    };
     let mut summary = summary.map_err(stop_of)?;
     failed.append(&mut summary.failed);
+    if !summary.interrupted && args.calibrate.is_none() {
+        let preset = args.common.preset.as_deref();
+        let is_built = |run: u32| known.is_built[run as usize];
+        let again = confirm::confirm(&job, preset, &is_built, &mut interrupts).await;
+        let again = again.map_err(stop_of)?;
+        failed.extend(again.failed);
+        summary.interrupted = again.interrupted;
+    }
+    drop(slots);
     Ok(Summary { failed, ..summary })
 }
 
@@ -333,7 +411,8 @@ fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
     Ok(())
 }
 
-fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
+/// Who follows a run: the terminal, and the events file if one is asked for.
+pub fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
     let mut readers: Vec<Box<dyn Progress>> = vec![match show::stderr_is_terminal() {
         true => Box::new(Bars::default()),
         false => Box::new(Lines::default()),
@@ -381,6 +460,10 @@ fn finish(result: Result<Shown, Stop>, common: &Common, faces: &Faces, sources: 
     let report = &result.report;
     if json {
         show::document(report);
+    } else if faces.format == Format::Lkp {
+        show::out(&columns::lkp(report));
+    } else if faces.format == Format::Mmtests {
+        show::out(&columns::mmtests(report));
     } else if faces.format == Format::Markdown || faces.template.is_some() {
         match markdown(report, common, faces) {
             Ok(text) => show::out(&text),
@@ -479,10 +562,4 @@ fn next_commands(result: &Shown, common: &Common) {
     if !commands.is_empty() {
         say(&format!("\nnext:\n  {}", commands.join("\n  ")));
     }
-}
-
-fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as i64)
 }

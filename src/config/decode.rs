@@ -1,6 +1,8 @@
 //! Owns the way from TOML text to a [`Matrix`]: which keys there are, their kinds and defaults.
 //! Does not know whether names that refer to each other fit (config/check does).
 
+mod judging;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,7 +20,6 @@ pub const IMPORTS_MAX: usize = 16;
 const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 const RUN_TIMEOUT: Duration = Duration::from_secs(600);
-const MIN_EFFECT: f64 = 0.02;
 const NULL_NOISE: f64 = 0.01;
 
 /// Gives the text of an imported file: name as a user knows it, and text; or why there is none.
@@ -129,6 +130,7 @@ impl Decoder<'_> {
                 profile: None,
                 facts: BTreeMap::new(),
                 noise: NULL_NOISE,
+                effects: BTreeMap::new(),
                 span: None,
             });
         }
@@ -350,6 +352,7 @@ impl Decoder<'_> {
                 .get("noise")
                 .and_then(|n| n.percent(self.problems))
                 .unwrap_or(NULL_NOISE);
+            let effects = self.effects(&mut table);
             table.finish(self.problems);
             machines.push(Machine {
                 name: name.value.to_owned(),
@@ -357,6 +360,7 @@ impl Decoder<'_> {
                 profile,
                 facts,
                 noise,
+                effects,
                 span: Some(name.span),
             });
         }
@@ -558,6 +562,7 @@ impl Decoder<'_> {
             .and_then(|n| self.repeat(&n))
             .unwrap_or(Repeat::times(5));
         let seconds = table.get("seconds").and_then(|n| n.seconds(self.problems));
+        let confirm = self.confirm(&mut table);
         let span = table.span;
         table.finish(self.problems);
         Some(Run {
@@ -566,6 +571,7 @@ impl Decoder<'_> {
             timeout,
             repeat,
             seconds: seconds.unwrap_or(1.0),
+            confirm,
             span,
         })
     }
@@ -652,36 +658,6 @@ impl Decoder<'_> {
             }
         }
         monitors
-    }
-
-    fn compares(&mut self, top: &mut Table) -> Vec<Compare> {
-        let mut compares = Vec::new();
-        for mut table in self.tables(top, "compare", "[[compare]]") {
-            let axis = table
-                .require("axis", self.problems)
-                .and_then(|n| n.string(self.problems));
-            let baseline = table
-                .get("baseline")
-                .and_then(|n| value::read(&n, self.problems));
-            let min_effect = table
-                .get("min_effect")
-                .and_then(|n| n.percent(self.problems))
-                .unwrap_or(MIN_EFFECT);
-            let gate = table
-                .get("gate")
-                .and_then(|n| n.boolean(self.problems))
-                .unwrap_or(true);
-            let span = table.span;
-            table.finish(self.problems);
-            compares.extend(axis.map(|axis| Compare {
-                axis,
-                baseline,
-                min_effect,
-                gate,
-                span,
-            }));
-        }
-        compares
     }
 
     fn env(&mut self, top: &mut Table) -> Vec<(String, super::template::Template)> {

@@ -128,6 +128,8 @@ pub struct Machine {
     pub facts: BTreeMap<String, String>,
     /// Relative spread (one sigma) of the samples of a `null` machine.
     pub noise: f64,
+    /// What the samples of a version are multiplied by on a `null` machine, by its label.
+    pub effects: BTreeMap<String, f64>,
     pub span: Option<Span>,
 }
 
@@ -248,7 +250,26 @@ pub struct Run {
     pub repeat: Repeat,
     /// What `{{ seconds }}` stands for: how long one measurement lasts.
     pub seconds: f64,
+    pub confirm: Confirm,
     pub span: Span,
+}
+
+/// How findings are measured again before they are reported as confirmed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Confirm {
+    /// Fresh rounds for both sides at the most; 0: none is.
+    pub rounds: u32,
+    /// The measurements spent on it at the most, as a share of those already made.
+    pub max: f64,
+}
+
+impl Default for Confirm {
+    fn default() -> Self {
+        Confirm {
+            rounds: 10,
+            max: 0.10,
+        }
+    }
 }
 
 /// A parser by name with its options; `edge/parse` knows which there are.
@@ -287,5 +308,7 @@ pub struct Compare {
     pub min_effect: f64,
     /// A regression makes the program's exit status 1.
     pub gate: bool,
+    /// Findings are measured again.
+    pub confirm: bool,
     pub span: Span,
 }

@@ -162,6 +162,12 @@ impl Plan<'_> {
         self.cells.cell(self.steps.runs.steps[run].cell as usize)
     }
 
+    /// What a cell's results are stored under.
+    pub fn key_of(&self, cell: u32) -> Key {
+        let run = self.steps.runs.of_cell[cell as usize];
+        self.steps.runs.steps[run as usize].key
+    }
+
     /// What `{{ bin }}` holds in a cell.
     pub fn subject_of(&self, cell: usize) -> Subject {
         self.steps.subjects.of(self.cells.cell(cell))

@@ -14,7 +14,7 @@ use crate::words::diag::Diagnostic;
 pub struct Places {
     /// The folder under which each step has its own.
     pub work: String,
-    /// The folder with the machine's own programs of the subject.
+    /// The folder that has a folder for each set of programs that are not built.
     pub installed: String,
     /// The folder that has a folder for each artifact.
     pub artifacts: String,
@@ -132,7 +132,7 @@ impl Plan<'_> {
     fn base_context(&self, cell: u32, places: &Places) -> Context {
         let mut context = Context::default();
         let bin = match self.subject_of(cell as usize) {
-            Subject::Installed(_) => places.installed.clone(),
+            Subject::Installed(key) => format!("{}/{}", places.installed, key.short()),
             Subject::Artifact(digest) => format!("{}/{digest}", places.artifacts),
             Subject::Unbuilt(build) => format!("{}/(build {})", places.artifacts, build.short()),
         };

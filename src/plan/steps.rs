@@ -19,6 +19,10 @@ pub trait Digests {
     fn tools(&self, machine: &str) -> Vec<(String, Key)>;
     /// The installed programs of the subject.
     fn installed(&self, machine: &str) -> Key;
+    /// The programs of a version that is a folder, not something to build: by label and content.
+    fn folder(&self, _machine: &str, _version: &str) -> Option<Key> {
+        None
+    }
     /// A part of the sources of a version: what the rule `[[affects]]` of this number names, or what
     /// none of them does.
     fn source(&self, version: &str, affects: Option<usize>) -> Key;
@@ -215,8 +219,18 @@ impl<'a> Maker<'a> {
             .map_or("", |&axis| self.cells.label(cell, axis))
     }
 
-    /// A version from git is built; `installed` is not, unless there is nothing but a recipe.
+    fn folder(&self, cell: &[u16]) -> Option<Key> {
+        let machine = self.label(cell, &self.machine);
+        self.digests
+            .folder(machine, self.label(cell, &self.version))
+    }
+
+    /// A version from git is built; a folder is not, nor is `installed`, unless there is nothing but a
+    /// recipe.
     fn is_built(&self, cell: &[u16]) -> bool {
+        if self.folder(cell).is_some() {
+            return false;
+        }
         let is_installed = self.label(cell, &self.version) == INSTALLED;
         self.matrix.build.is_some() && (self.matrix.subject.git.is_none() || !is_installed)
     }
@@ -291,7 +305,9 @@ impl<'a> Maker<'a> {
                 }
                 _ => {
                     let machine = self.label(cell, &self.machine);
-                    Ok::<_, Diagnostic>(Subject::Installed(self.digests.installed(machine)))
+                    let programs = self.folder(cell);
+                    let programs = programs.unwrap_or_else(|| self.digests.installed(machine));
+                    Ok::<_, Diagnostic>(Subject::Installed(programs))
                 }
             })?;
         }

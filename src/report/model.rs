@@ -1,23 +1,22 @@
 //! Owns the model of a result: every face (text, template, JSON) shows this and nothing else.
 //! Does not know how a face looks.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use crate::edge::store::Acceptance;
 use crate::judge::stats::median;
-use crate::judge::verdict::{Comparison, Question, Verdict, compare, decide};
+use crate::judge::verdict::{Comparison, Summary, Verdict};
 use crate::plan::dag::Plan;
-use crate::plan::steps::NONE;
 use crate::run::execute::Failed;
+use crate::run::family::{Answer, Beside, answers};
 use crate::run::lookup::{Samples, Series};
 use crate::words::diag::Diagnostic;
 use crate::words::sample::Better;
 
 /// Version of every JSON document that the program prints.
 pub const FORMAT: u32 = 1;
-/// The false-discovery rate of a comparison.
-pub const LEVEL: f64 = 0.05;
 
 /// All that is told about a comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +28,8 @@ pub struct Report {
     pub verdicts: Vec<Row>,
     pub failed: Vec<Failed>,
     pub counts: Counts,
+    /// Changes that somebody accepted, and that hold.
+    pub accepted: Vec<AcceptedRow>,
     /// Median of each metric of each cell, for matrices that compare nothing too.
     pub cells: Vec<CellRow>,
 }
@@ -58,8 +59,59 @@ pub struct Row {
     pub candidate: String,
     pub baseline_median: Option<f64>,
     pub candidate_median: Option<f64>,
+    /// For faces with columns of their own.
+    #[serde(skip)]
+    pub sides: [Option<Summary>; 2],
     #[serde(flatten)]
     pub comparison: Comparison,
+    /// What a rerun said of a finding; None where there was none.
+    pub confirmed: Option<bool>,
+    /// The acceptance that bears on this: it moved the baseline, or is about the candidate.
+    pub accepted: Option<i64>,
+}
+
+/// A change that somebody accepted.
+#[derive(Clone, Debug, Serialize)]
+pub struct AcceptedRow {
+    pub id: i64,
+    pub what: String,
+    /// From which version on.
+    pub versions: Vec<String>,
+    /// Series, each a metric of a cell.
+    pub series: usize,
+    pub reason: String,
+    pub author: String,
+    /// ISO 8601, UTC.
+    pub at: String,
+    pub undone: Option<String>,
+}
+
+impl AcceptedRow {
+    /// None for one that was taken back.
+    pub fn of(acceptance: &Acceptance) -> Option<AcceptedRow> {
+        let row = AcceptedRow::of_any(acceptance);
+        row.undone.is_none().then_some(row)
+    }
+
+    pub fn of_any(acceptance: &Acceptance) -> AcceptedRow {
+        let versions: BTreeSet<&String> = acceptance.series.iter().map(|s| &s.version).collect();
+        AcceptedRow {
+            id: acceptance.id,
+            what: acceptance.what.clone(),
+            versions: versions.into_iter().cloned().collect(),
+            series: acceptance.series.len(),
+            reason: acceptance.reason.clone(),
+            author: acceptance.author.clone(),
+            at: time(acceptance.accepted_ms),
+            undone: acceptance.undone_ms.map(time),
+        }
+    }
+}
+
+/// Milliseconds since 1970 as ISO 8601, UTC, to the second.
+pub fn time(ms: i64) -> String {
+    let at = jiff::Timestamp::from_second(ms.div_euclid(1000));
+    at.map_or_else(|_| ms.to_string(), |at| at.to_string())
 }
 
 /// What one cell measured.
@@ -74,39 +126,55 @@ pub struct CellRow {
 }
 
 /// Judges all declared comparisons of a plan over the samples that there are.
-pub fn report(plan: &Plan, samples: &Samples, failed: Vec<Failed>) -> Result<Report, Diagnostic> {
-    let (mut rows, questions) = rows(plan, samples)?;
-    let mut family: Vec<(Question, Comparison)> = Vec::with_capacity(rows.len());
-    for (row, question) in rows.iter().zip(questions) {
-        family.push((question, row.comparison.clone()));
+pub fn report(
+    plan: &Plan,
+    samples: &Samples,
+    beside: &Beside,
+    failed: Vec<Failed>,
+) -> Result<Report, Diagnostic> {
+    let answers = answers(plan, samples, beside)?;
+    let rows = answers.into_iter().map(|answer| row(plan, answer));
+    let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
+    report.failed = failed;
+    report.accepted = beside
+        .acceptances
+        .iter()
+        .filter_map(AcceptedRow::of)
+        .collect();
+    report.cells = cells(plan, samples)?;
+    Ok(report)
+}
+
+impl Report {
+    /// A report of rows that are judged.
+    pub fn of(name: &str, about: &str, mut rows: Vec<Row>) -> Report {
+        let mut counts = Counts::default();
+        for row in &rows {
+            *match row.comparison.verdict {
+                Verdict::Regression => &mut counts.regression,
+                Verdict::Improvement => &mut counts.improvement,
+                Verdict::Same => &mut counts.same,
+                Verdict::Inconclusive => &mut counts.inconclusive,
+                Verdict::NothingMeasured => &mut counts.nothing_measured,
+            } += 1;
+        }
+        rows.sort_by(|a, b| {
+            rank(a)
+                .0
+                .cmp(&rank(b).0)
+                .then(rank(b).1.total_cmp(&rank(a).1))
+        });
+        Report {
+            format: FORMAT,
+            matrix: name.to_owned(),
+            about: about.to_owned(),
+            verdicts: rows,
+            failed: Vec::new(),
+            counts,
+            accepted: Vec::new(),
+            cells: Vec::new(),
+        }
     }
-    decide(&mut family);
-    let mut counts = Counts::default();
-    for (row, (_, comparison)) in rows.iter_mut().zip(family) {
-        *match comparison.verdict {
-            Verdict::Regression => &mut counts.regression,
-            Verdict::Improvement => &mut counts.improvement,
-            Verdict::Same => &mut counts.same,
-            Verdict::Inconclusive => &mut counts.inconclusive,
-            Verdict::NothingMeasured => &mut counts.nothing_measured,
-        } += 1;
-        row.comparison = comparison;
-    }
-    rows.sort_by(|a, b| {
-        rank(a)
-            .0
-            .cmp(&rank(b).0)
-            .then(rank(b).1.total_cmp(&rank(a).1))
-    });
-    Ok(Report {
-        format: FORMAT,
-        matrix: plan.matrix.name.clone(),
-        about: plan.matrix.about.clone(),
-        verdicts: rows,
-        failed,
-        counts,
-        cells: cells(plan, samples)?,
-    })
 }
 
 /// Order of verdicts, and the size of the change within one.
@@ -124,76 +192,35 @@ fn rank(row: &Row) -> (u8, f64) {
     )
 }
 
-fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Diagnostic> {
-    let (mut rows, mut questions) = (Vec::new(), Vec::new());
-    let none = Series::default();
-    for compare_plan in &plan.compares {
-        let rule = &plan.matrix.compares[compare_plan.rule];
-        let axis = compare_plan.axis;
-        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let in_groups = compare_plan.of_cell.iter().enumerate();
-        for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
-            groups.entry(*group).or_default().push(cell as u32);
-        }
-        for cells in groups.into_values() {
-            let value = |cell: u32| plan.cells.cell(cell as usize)[axis];
-            let Some(&baseline) = cells
-                .iter()
-                .find(|cell| value(**cell) == compare_plan.baseline)
-            else {
-                continue;
-            };
-            for &candidate in cells.iter().filter(|cell| **cell != baseline) {
-                let names = plan
-                    .metric_names(baseline)?
-                    .into_iter()
-                    .zip(plan.metric_names(candidate)?);
-                for ((from_baseline, from_candidate), metric) in names.zip(&plan.matrix.metrics) {
-                    let series = |cell: u32, name: String| {
-                        let run = plan.steps.runs.of_cell[cell as usize];
-                        samples
-                            .get(&(run, name))
-                            .filter(|_| run != NONE)
-                            .unwrap_or(&none)
-                    };
-                    let (a, b) = (
-                        series(baseline, from_baseline),
-                        series(candidate, from_candidate),
-                    );
-                    let known = if a.samples.is_empty() { b } else { a };
-                    let question = Question {
-                        better: metric.better.or(known.better).unwrap_or(Better::Higher),
-                        min_effect: metric.min_effect.unwrap_or(rule.min_effect),
-                        level: LEVEL,
-                        noise: None,
-                    };
-                    rows.push(Row {
-                        cell: plan
-                            .cells
-                            .name_without(plan.cells.cell(baseline as usize), &[axis]),
-                        metric: metric.name.clone(),
-                        unit: metric.unit.clone().unwrap_or_else(|| known.unit.clone()),
-                        better: question.better,
-                        axis: plan.cells.axes[axis].name.clone(),
-                        gate: rule.gate,
-                        baseline: plan
-                            .cells
-                            .label(plan.cells.cell(baseline as usize), axis)
-                            .to_owned(),
-                        candidate: plan
-                            .cells
-                            .label(plan.cells.cell(candidate as usize), axis)
-                            .to_owned(),
-                        baseline_median: median_of(a),
-                        candidate_median: median_of(b),
-                        comparison: compare(&a.samples, &b.samples, &question),
-                    });
-                    questions.push(question);
-                }
-            }
-        }
+fn row(plan: &Plan, answer: Answer) -> Row {
+    let compare = &plan.compares[answer.compare];
+    let axis = compare.axis;
+    let rule = &plan.matrix.compares[compare.rule];
+    let tuple = |cell: u32| plan.cells.cell(cell as usize);
+    let label = |cell: u32| plan.cells.label(tuple(cell), axis).to_owned();
+    let moved = answer.accepted.as_ref().filter(|accepted| accepted.moved);
+    let baseline = moved.map(|accepted| accepted.version.clone());
+    Row {
+        cell: plan.cells.name_without(tuple(answer.baseline), &[axis]),
+        metric: plan.matrix.metrics[answer.metric].name.clone(),
+        unit: answer.unit,
+        better: answer.question.better,
+        axis: plan.cells.axes[axis].name.clone(),
+        // What somebody accepted does not fail a second time.
+        gate: rule.gate
+            && answer
+                .accepted
+                .as_ref()
+                .is_none_or(|accepted| accepted.moved),
+        baseline: baseline.unwrap_or_else(|| label(answer.baseline)),
+        candidate: label(answer.candidate),
+        baseline_median: answer.levels[0],
+        candidate_median: answer.levels[1],
+        sides: answer.sides,
+        comparison: answer.comparison,
+        confirmed: answer.confirmed,
+        accepted: answer.accepted.map(|accepted| accepted.id),
     }
-    Ok((rows, questions))
 }
 
 fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
@@ -243,6 +270,7 @@ impl Report {
 
     /// Samples were found for anything at all.
     pub fn measured_anything(&self) -> bool {
-        !self.cells.is_empty()
+        let measured = |row: &Row| row.comparison.verdict != Verdict::NothingMeasured;
+        !self.cells.is_empty() || self.verdicts.iter().any(measured)
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
-use super::model::{CellRow, Report, Row};
+use super::model::{AcceptedRow, CellRow, Report, Row};
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
 use crate::words::units::{count, show_ratio, show_value};
@@ -205,6 +205,33 @@ fn notes(report: &Report, out: &mut String) {
     for (note, n) in notes.iter().take(5) {
         let _ = writeln!(out, "note ({n}): {note}");
     }
+    let reruns = report
+        .verdicts
+        .iter()
+        .filter(|row| row.confirmed == Some(false));
+    let refuted = reruns.count();
+    if refuted > 0 {
+        let findings = count(refuted, "finding");
+        let _ = writeln!(out, "measured again and not confirmed: {findings}");
+    }
+    for accepted in report.accepted.iter().take(ROWS_MAX) {
+        let _ = writeln!(out, "{}", accepted_line(accepted));
+    }
+}
+
+/// `accepted 3: bs=4k from v2 on: safer (somebody, 2026-11-30T10:00:00Z)`.
+pub fn accepted_line(accepted: &AcceptedRow) -> String {
+    let undone = accepted.undone.as_ref();
+    format!(
+        "accepted {}: {} from {} on: {} ({}, {}){}",
+        accepted.id,
+        accepted.what,
+        accepted.versions.join(", "),
+        accepted.reason,
+        accepted.author,
+        accepted.at,
+        undone.map_or(String::new(), |at| format!(", taken back {at}"))
+    )
 }
 
 fn more(total: usize, out: &mut String) {
@@ -215,7 +242,11 @@ fn more(total: usize, out: &mut String) {
 
 fn verdict_cell(row: &Row) -> Cell {
     let verdict = row.comparison.verdict;
-    let cell = Cell::new(verdict.name());
+    let cell = Cell::new(match (row.accepted, row.confirmed) {
+        (Some(_), _) if !row.gate && verdict.is_change() => format!("{}, accepted", verdict.name()),
+        (_, Some(true)) => format!("{}, confirmed", verdict.name()),
+        _ => verdict.name().to_owned(),
+    });
     match verdict {
         Verdict::Regression => cell.fg(Color::Red).add_attribute(Attribute::Bold),
         Verdict::Improvement => cell.fg(Color::Green).add_attribute(Attribute::Bold),

@@ -62,6 +62,11 @@ pub enum Event {
         metrics: Vec<(String, f64)>,
         warnings: Vec<String>,
     },
+    /// Findings, or cells to calibrate, are measured in rounds of their own.
+    Again {
+        cells: usize,
+        measurements: u64,
+    },
     /// No sample was taken, and this session does not try this cell again.
     Failed {
         cell: String,

@@ -74,6 +74,7 @@ impl Site<'_> {
 }
 
 /// What is run.
+#[derive(Clone, Copy)]
 pub struct Job<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,

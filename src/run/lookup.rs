@@ -63,13 +63,15 @@ pub fn known(
         Some(store) => store.finished(&keys)?,
         None => vec![Rounds::default(); keys.len()],
     };
-    let mut repetition = Repetition::default();
+    let mut repetition = Repetition::of(plan);
     let repeat = plan.repeat;
     if let (Some(store), true) = (store, repeat.until.is_some()) {
         let samples = samples(plan, store)?;
         for run in 0..keys.len() as u32 {
-            for values in by_round(plan, &samples, run).map_err(LookupError::Template)? {
-                repetition.add(run, &values);
+            for round in by_round(plan, &samples, run).map_err(LookupError::Template)? {
+                let Some(first) = round.first() else { continue };
+                let values: Vec<f64> = round.iter().map(|sample| sample.value).collect();
+                repetition.add(run, first.session, first.round, &values);
             }
         }
     }
@@ -102,8 +104,8 @@ pub fn known(
     })
 }
 
-/// Values of the declared metrics of a run step: one list for each round that has them all.
-fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, String> {
+/// Samples of the declared metrics of a run step: one list for each round that has them all.
+fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>, String> {
     let cell = plan.steps.runs.steps[run as usize].cell;
     let names = plan
         .metric_names(cell)
@@ -121,7 +123,7 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<f64>>, S
         .min()
         .unwrap_or(0);
     Ok((0..n)
-        .map(|round| series.iter().map(|s| s.samples[round].value).collect())
+        .map(|round| series.iter().map(|s| s.samples[round]).collect())
         .collect())
 }
 

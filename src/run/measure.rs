@@ -59,7 +59,7 @@ impl Executor<'_> {
                 self.measure_on(host.as_ref(), step.cell, &command, &dir, &mut log)
                     .await
             }
-            Some((_, Machine { noise, .. })) => self.generate(step.cell, round, *noise),
+            Some((_, machine)) => self.generate(step.cell, round, machine),
             None => Err((
                 store::Outcome::Failed,
                 "the machine is not known".to_owned(),
@@ -113,7 +113,10 @@ impl Executor<'_> {
                     metrics: names.zip(values.iter().copied()).collect(),
                     warnings: measured.warnings,
                 });
-                self.repetition.borrow_mut().add(run, &values);
+                let session = self.job.site.session;
+                self.repetition
+                    .borrow_mut()
+                    .add(run, session, round, &values);
                 let enough = self
                     .repetition
                     .borrow()
@@ -197,7 +200,7 @@ impl Executor<'_> {
         &self,
         cell: u32,
         round: u32,
-        noise: f64,
+        machine: &Machine,
     ) -> Result<Measured, (store::Outcome, String)> {
         let plan = self.job.plan;
         let tuple = plan.cells.cell(cell as usize);
@@ -205,13 +208,22 @@ impl Executor<'_> {
         let label = version.map_or("", |axis| plan.cells.label(tuple, axis));
         let without: Vec<usize> = version.into_iter().collect();
         let name = plan.cells.name_without(tuple, &without);
+        let effect = machine.effects.get(label).copied().unwrap_or(1.0);
         let names = plan.metric_names(cell);
         let names = names.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
         let metrics = names
             .into_iter()
             .zip(&plan.matrix.metrics)
             .map(|(from, metric)| Reading {
-                value: null::value(&name, &from, label, round, self.job.site.seed, noise),
+                value: effect
+                    * null::value(
+                        &name,
+                        &from,
+                        label,
+                        round,
+                        self.job.site.seed,
+                        machine.noise,
+                    ),
                 name: from,
                 unit: metric.unit.clone().unwrap_or_default(),
                 better: metric.better.or(Some(Better::Higher)),

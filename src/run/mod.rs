@@ -2,14 +2,19 @@
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
 
 pub mod build;
+pub mod calibrate;
+pub mod changes;
 mod command;
+pub mod confirm;
 pub mod dispatch;
 pub mod event;
 pub mod execute;
+pub mod family;
 pub mod inputs;
 pub mod lookup;
 mod measure;
 mod null;
+pub mod past;
 pub mod prepare;
 pub mod progress;
 pub mod repeat;

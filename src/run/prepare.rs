@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
@@ -21,15 +22,26 @@ pub struct Machine {
     pub via: Via,
     /// Spread of a `null` machine's samples.
     pub noise: f64,
+    /// What versions of a `null` machine's samples are multiplied by.
+    pub effects: BTreeMap<String, f64>,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
     /// Installed programs of the subject by content.
     pub installed: Key,
+    /// Versions that are folders, by label.
+    pub folders: BTreeMap<String, Programs>,
     pub places: Places,
     /// Where the subject's installed programs are.
     programs: Vec<PathBuf>,
     /// Programs that are needed and not there.
     pub missing: Vec<String>,
+}
+
+/// Programs of the subject that are not built.
+pub struct Programs {
+    /// By label and content: who names two folders wants both measured, even if they hold the same.
+    pub key: Key,
+    paths: Vec<PathBuf>,
 }
 
 /// Where programs and locks are looked for.
@@ -41,11 +53,11 @@ pub struct Options<'a> {
 }
 
 impl Machines {
-    /// Looks at the machines of these names. `versions`: the labels of the versions to be measured.
+    /// Looks at the machines of these names, and at what is there of the versions to be measured.
     pub async fn look(
         matrix: &Matrix,
         names: &[String],
-        versions: &[String],
+        versions: &[Version],
         options: &Options<'_>,
     ) -> Result<Machines, HostError> {
         let mut machines = BTreeMap::new();
@@ -58,9 +70,11 @@ impl Machines {
                     host: None,
                     via: declared.via,
                     noise: declared.noise,
+                    effects: declared.effects.clone(),
                     tools: Vec::new(),
                     installed: Key::default(),
-                    places: places(options.state, &Key::default()),
+                    folders: BTreeMap::new(),
+                    places: places(options.state),
                     programs: Vec::new(),
                     missing: Vec::new(),
                 },
@@ -69,8 +83,7 @@ impl Machines {
                     if let Some(lock) = &options.lock {
                         host = host.with_lock(lock);
                     }
-                    let needs_installed = versions.iter().any(|version| version == INSTALLED);
-                    look_at(Rc::new(host), matrix, needs_installed, options).await?
+                    look_at(Rc::new(host), matrix, versions, options).await?
                 }
             };
             machines.insert(name.clone(), machine);
@@ -92,7 +105,7 @@ impl Machines {
 async fn look_at(
     host: Rc<dyn Host>,
     matrix: &Matrix,
-    needs_installed: bool,
+    versions: &[Version],
     options: &Options<'_>,
 ) -> Result<Machine, HostError> {
     let tools: Vec<&str> = matrix
@@ -101,34 +114,71 @@ async fn look_at(
         .iter()
         .map(|c| c.value.as_str())
         .collect();
-    let subject: Vec<&str> = match needs_installed {
-        true => matrix
-            .subject
-            .installed
-            .iter()
-            .map(|p| p.value.as_str())
-            .collect(),
-        false => Vec::new(),
+    let programs = matrix.subject.installed.iter().map(|p| p.value.as_str());
+    let programs: Vec<&str> = programs.collect();
+    let subject: &[&str] = match versions.iter().any(|version| version.label == INSTALLED) {
+        true => &programs,
+        false => &[],
     };
     let mut missing = Vec::new();
     let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
-    let (installed, paths) = digest(host.as_ref(), &subject, &mut missing).await;
+    let (installed, paths) = digest(host.as_ref(), subject, &mut missing).await;
     let mut hasher = KeyHasher::new("installed");
     for (name, key) in &installed {
         hasher.str(name).key(*key);
     }
     let installed = hasher.finish();
-    let places = places(options.state, &installed);
+    let mut folders = BTreeMap::new();
+    for version in versions {
+        if let Some(folder) = &version.folder {
+            let found = look_into(
+                host.as_ref(),
+                folder,
+                &version.label,
+                &programs,
+                &mut missing,
+            );
+            folders.insert(version.label.clone(), found.await);
+        }
+    }
     Ok(Machine {
         host: Some(host),
         via: Via::Local,
         noise: 0.0,
+        effects: BTreeMap::new(),
         tools,
         installed,
-        places,
+        folders,
+        places: places(options.state),
         programs: paths,
         missing,
     })
+}
+
+/// The programs of a folder; what is not there is added to `missing`.
+async fn look_into(
+    host: &dyn Host,
+    folder: &Path,
+    label: &str,
+    programs: &[&str],
+    missing: &mut Vec<String>,
+) -> Programs {
+    let paths: Vec<String> = programs
+        .iter()
+        .map(|program| folder.join(program).to_string_lossy().into_owned())
+        .collect();
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let (found, paths) = digest(host, &names, missing).await;
+    let mut hasher = KeyHasher::new("folder");
+    hasher.str(label);
+    for ((_, key), path) in found.iter().zip(&paths) {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        hasher.str(&name.unwrap_or_default()).key(*key);
+    }
+    Programs {
+        key: hasher.finish(),
+        paths,
+    }
 }
 
 /// Programs by name with the key of their content, and where they are; what is not there is added to
@@ -165,19 +215,30 @@ async fn digest(
 }
 
 impl Machine {
-    /// Makes the folder in which `{{ bin }}/program` is the installed program.
+    /// Makes the folders in which `{{ bin }}/program` is a program that was not built.
     pub async fn link_programs(&self) -> Result<(), HostError> {
-        let (Some(host), false) = (&self.host, self.programs.is_empty()) else {
+        let Some(host) = &self.host else {
             return Ok(());
         };
-        let bin = Path::new(&self.places.installed);
-        let mut ops = vec![FileOp::MakeDir { path: bin.into() }];
-        ops.extend(self.programs.iter().filter_map(|target| {
-            Some(FileOp::Link {
-                path: bin.join(target.file_name()?),
-                target: target.clone(),
-            })
-        }));
+        let own = (self.installed, &self.programs);
+        let folders = self
+            .folders
+            .values()
+            .map(|folder| (folder.key, &folder.paths));
+        let mut ops = Vec::new();
+        for (key, programs) in std::iter::once(own).chain(folders) {
+            if programs.is_empty() {
+                continue;
+            }
+            let bin = Path::new(&self.places.installed).join(key.short());
+            ops.push(FileOp::MakeDir { path: bin.clone() });
+            ops.extend(programs.iter().filter_map(|target| {
+                Some(FileOp::Link {
+                    path: bin.join(target.file_name()?),
+                    target: target.clone(),
+                })
+            }));
+        }
         host.files(ops)
             .await
             .into_iter()
@@ -185,11 +246,11 @@ impl Machine {
     }
 }
 
-fn places(state: &Path, installed: &Key) -> Places {
+fn places(state: &Path) -> Places {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     Places {
         work: text(state.join("work")),
-        installed: text(state.join("bin").join(installed.short())),
+        installed: text(state.join("bin")),
         artifacts: text(state.join("artifacts")),
     }
 }

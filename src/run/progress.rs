@@ -83,6 +83,12 @@ impl Progress for Lines {
                 self.total = *measurements;
                 self.started = Instant::now();
             }
+            Event::Again { measurements, .. } => {
+                *self = Lines {
+                    total: *measurements,
+                    ..Lines::default()
+                };
+            }
             Event::RunDone { cell, round, .. } => {
                 self.done += 1;
                 let first_or_last = self.done == 1 || self.done + self.failed == self.total;
@@ -137,6 +143,11 @@ impl Progress for Bars {
                 self.bar.set_length(*measurements);
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
+            Event::Again { measurements, .. } => {
+                self.bar.reset();
+                self.bar.set_length(*measurements);
+                self.bar.enable_steady_tick(Duration::from_millis(200));
+            }
             Event::SetupStarted { setup, cell } => self.bar.set_message(format!("{setup} {cell}")),
             Event::RunStarted { cell, round } => {
                 self.bar.set_message(format!("{cell} round {}", round + 1))
@@ -174,6 +185,14 @@ fn notable(event: &Event) -> Option<String> {
             count(*cells, "cell"),
             count(*measurements as usize, "measurement"),
             show_duration(Duration::try_from_secs_f64(*estimate_s).unwrap_or_default())
+        ),
+        Event::Again {
+            cells,
+            measurements,
+        } => format!(
+            "measuring {} again: {}",
+            count(*cells, "cell"),
+            count(*measurements as usize, "measurement")
         ),
         Event::Waiting { machine, holder } => format!("waiting for `{machine}`: {holder}"),
         Event::Cleaned { what, .. } => format!("put away what a dead run had left: {what}"),

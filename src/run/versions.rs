@@ -3,14 +3,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::config::matrix::{INSTALLED, Matrix};
 use crate::edge::artifact::Artifacts;
 use crate::edge::git::{Commit, GitError, Repository, VersionSource, parse_version};
 use crate::plan::steps::Digests;
-use crate::words::key::Key;
+use crate::words::key::{Key, KeyHasher};
 use crate::words::pattern::Pattern;
 
 use super::prepare::Machines;
@@ -24,8 +24,20 @@ const NETWORK_TIMEOUT: Duration = Duration::from_secs(1800);
 #[derive(Clone, Debug)]
 pub struct Version {
     pub label: String,
-    /// None: what the machine has installed.
+    /// None: programs that are there.
     pub commit: Option<Commit>,
+    /// Where those are; None: where the machine has them installed.
+    pub folder: Option<PathBuf>,
+}
+
+impl Version {
+    fn installed() -> Version {
+        Version {
+            label: INSTALLED.to_owned(),
+            commit: None,
+            folder: None,
+        }
+    }
 }
 
 /// The versions that are asked for, in order.
@@ -41,7 +53,7 @@ pub struct Versions {
 /// How versions are asked for on the command line.
 #[derive(Debug, Default)]
 pub struct Wanted<'a> {
-    /// `[NAME=]REV`, `A..B`, `[NAME=]REV+series.mbox` or `installed`.
+    /// `[NAME=]REV`, `A..B`, `[NAME=]REV+series.mbox`, `[NAME=]folder/` or `installed`.
     pub versions: &'a [String],
     /// One more, which the others are compared with.
     pub against: Option<&'a str>,
@@ -81,10 +93,7 @@ impl Versions {
             versions.add(matrix, text, wanted.repo, folder, state)?;
         }
         if versions.list.is_empty() {
-            versions.list.push(Version {
-                label: INSTALLED.to_owned(),
-                commit: None,
-            });
+            versions.list.push(Version::installed());
         }
         if versions.list.len() > VERSIONS_MAX {
             return Err(VersionError::Asked(format!(
@@ -126,7 +135,10 @@ impl Versions {
         state: &Path,
     ) -> Result<(), VersionError> {
         if text == INSTALLED {
-            return self.push(INSTALLED.to_owned(), None);
+            return self.push(Version::installed());
+        }
+        if text.ends_with('/') {
+            return self.push(folder_version(text)?);
         }
         let spec = parse_version(text)?;
         self.open(matrix, repo, folder, state)?;
@@ -152,24 +164,26 @@ impl Versions {
             }
         };
         drop(repository);
-        found
-            .into_iter()
-            .try_for_each(|(label, commit)| self.push(label, Some(commit)))
+        found.into_iter().try_for_each(|(label, commit)| {
+            self.push(Version {
+                label,
+                commit: Some(commit),
+                folder: None,
+            })
+        })
     }
 
-    fn push(&mut self, label: String, commit: Option<Commit>) -> Result<(), VersionError> {
-        match self.get(&label) {
+    fn push(&mut self, version: Version) -> Result<(), VersionError> {
+        let id = |version: &Version| version.commit.as_ref().map(|commit| commit.id.clone());
+        match self.get(&version.label) {
             None => {
-                self.list.push(Version { label, commit });
+                self.list.push(version);
                 Ok(())
             }
-            Some(known)
-                if known.commit.as_ref().map(|c| &c.id) == commit.as_ref().map(|c| &c.id) =>
-            {
-                Ok(())
-            }
+            Some(known) if id(known) == id(&version) && known.folder == version.folder => Ok(()),
             Some(_) => Err(VersionError::Asked(format!(
-                "two versions would both be called `{label}`: give one a name, `--version NAME={label}`"
+                "two versions would both be called `{0}`: give one a name, `--version NAME={0}`",
+                version.label
             ))),
         }
     }
@@ -215,7 +229,7 @@ impl Versions {
             .iter()
             .flat_map(|rule| rule.paths.clone())
             .collect();
-        for Version { label, commit } in &self.list {
+        for Version { label, commit, .. } in &self.list {
             let Some(commit) = commit else { continue };
             let rest = repository.tree_digest_without(&commit.id, &git.paths, &ruled)?;
             for index in rest.unmatched {
@@ -234,6 +248,40 @@ impl Versions {
         self.warnings.dedup();
         Ok(())
     }
+}
+
+/// Reads `[NAME=]path/to/folder/`: programs from there instead of the machine's own.
+fn folder_version(text: &str) -> Result<Version, VersionError> {
+    let bad = |why: String| VersionError::Asked(format!("`--version {text}`: {why}"));
+    let (label, path) = match text.split_once('=') {
+        Some((label, path)) if !label.contains('/') => (Some(label), path),
+        _ => (None, text),
+    };
+    let folder = std::fs::canonicalize(path)
+        .ok()
+        .filter(|folder| folder.is_dir())
+        .ok_or_else(|| {
+            bad(format!(
+                "there is no folder `{path}`; what ends with `/` is a folder with programs"
+            ))
+        })?;
+    let own = folder.file_name().map(|name| name.to_string_lossy());
+    let label = match label {
+        Some(label) => label.to_owned(),
+        None => own.map_or(String::new(), |name| name.into_owned()),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if label.is_empty() || label == INSTALLED || !label.chars().all(is_plain) {
+        return Err(bad(format!(
+            "`{label}` is no name for a version: give it one of letters, digits, `.`, `_` and `-`, \
+             `--version NAME={path}`"
+        )));
+    }
+    Ok(Version {
+        label,
+        commit: None,
+        folder: Some(folder),
+    })
 }
 
 /// All digests that a plan is made from.
@@ -256,6 +304,14 @@ impl Digests for World<'_> {
         self.machines
             .get(machine)
             .map_or(Key::default(), |m| m.installed)
+    }
+
+    fn folder(&self, machine: &str, version: &str) -> Option<Key> {
+        self.versions.get(version)?.folder.as_ref()?;
+        let programs = self.machines.get(machine)?.folders.get(version);
+        // Where nothing runs there are no programs to look at.
+        let by_label = || KeyHasher::new("folder").str(version).finish();
+        Some(programs.map_or_else(by_label, |programs| programs.key))
     }
 
     fn source(&self, version: &str, affects: Option<usize>) -> Key {

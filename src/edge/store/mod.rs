@@ -13,6 +13,7 @@ mod logs;
 mod lookup;
 mod open;
 mod record;
+mod standing;
 #[cfg(test)]
 mod tests;
 
@@ -27,11 +28,12 @@ use crate::words::sample::{Better, Sample};
 
 pub use builds::Inputs;
 pub use error::{StoreError, StoreErrorKind};
-pub use history::{HISTORY_POINTS_MAX, Point, Series};
+pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
 pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Rounds};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX};
+pub use standing::{Acceptance, AcceptedFrom, Pair, SeriesId, Told};
 
 /// One open state folder.
 pub struct Store {

@@ -287,45 +287,95 @@ fn durations_are_means_of_what_was_ok() {
 }
 
 #[test]
-fn a_history_is_of_one_cell_in_order_of_time() {
+fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     let (_folder, mut store) = new_store();
-    let session = session(&store);
-    let at = |n: u32, started_ms, version, cell| NewAttempt {
-        started_ms,
+    let (first, second) = (session(&store), session(&store));
+    let at = |session, n: u32, version, cell| NewAttempt {
         version,
         cell,
         ..attempt(session, key(n), 0)
     };
-    record(&mut store, &at(1, 300, "v3", "bs=4k"), 30.0);
-    record(&mut store, &at(2, 100, "v1", "bs=4k"), 10.0);
-    record(&mut store, &at(3, 200, "v2", "bs=4k"), 20.0);
-    record(&mut store, &at(4, 200, "v2", "bs=1M"), 99.0);
-    let series = Series {
-        matrix: "m",
-        machine: "here",
-        cell: "bs=4k",
-        metric: store.metrics().unwrap()[0].id,
+    record(&mut store, &at(first, 1, "v1", "bs=4k,version=v1"), 10.0);
+    record(&mut store, &at(first, 2, "v1", "bs=1M,version=v1"), 99.0);
+    record(&mut store, &at(second, 3, "v2", "bs=4k,version=v2"), 20.0);
+    let check = |matrix, presets, sessions, expected: &[(&str, f64)]| {
+        let span = Span {
+            matrix,
+            presets,
+            sessions,
+        };
+        let mut found = Vec::new();
+        let mut take = |past: PastSample| found.push((past.cell.to_owned(), past.value));
+        store.past(&span, &mut take).unwrap();
+        let found: Vec<(&str, f64)> = found.iter().map(|(c, v)| (c.as_str(), *v)).collect();
+        assert_eq!(found, expected);
     };
-    let points: Vec<(i64, String, f64)> = store
-        .history(&series)
-        .unwrap()
-        .into_iter()
-        .map(|point| (point.started_ms, point.version, point.sample.value))
-        .collect();
-    let point = |ms, version: &str, value| (ms, version.to_owned(), value);
+    let all = [
+        ("bs=4k,version=v1", 10.0),
+        ("bs=1M,version=v1", 99.0),
+        ("bs=4k,version=v2", 20.0),
+    ];
+    check("m", ["quick", "quick"], 9, &all);
+    check("m", ["", "quick"], 1, &all[2..]);
+    check("m", ["nightly", ""], 9, &[]);
+    check("other", ["quick", ""], 9, &[]);
     assert_eq!(
-        points,
-        [
-            point(100, "v1", 10.0),
-            point(200, "v2", 20.0),
-            point(300, "v3", 30.0)
-        ]
+        store.first_measured(key(1)).unwrap(),
+        Some(1_700_000_000_123)
     );
-    let elsewhere = Series {
-        machine: "there",
-        ..series
+    assert_eq!(store.first_measured(key(9)).unwrap(), None);
+}
+
+#[test]
+fn what_is_said_about_series_is_kept() {
+    let (_folder, store) = new_store();
+    let series = |cell: &str| SeriesId {
+        machine: "here".into(),
+        cell: cell.into(),
+        metric: IOPS.into(),
     };
-    assert_eq!(store.history(&elsewhere).unwrap(), []);
+    let tell = |points: &[(SeriesId, Key)], until| {
+        store
+            .tell("m", "quick", points, AttemptId(until), 1)
+            .unwrap()
+    };
+    assert_eq!(store.told("m", "quick").unwrap(), (vec![], None));
+    assert_eq!(tell(&[(series("bs=4k"), key(1))], 5), [1]);
+    assert_eq!(
+        tell(&[(series("bs=1M"), key(1)), (series("bs=4k"), key(1))], 9),
+        [2, 1]
+    );
+    let (told, until) = store.told("m", "quick").unwrap();
+    assert_eq!(told.iter().map(|told| told.id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(until, Some(AttemptId(9)));
+    assert_eq!(store.told("m", "nightly").unwrap(), (vec![], None));
+
+    let mut acceptance = Acceptance {
+        id: 0,
+        what: "bs=4k".into(),
+        reason: "safer".into(),
+        author: "somebody".into(),
+        accepted_ms: 7,
+        undone_ms: None,
+        series: vec![AcceptedFrom {
+            series: series("bs=4k"),
+            key: key(1),
+            version: "v2".into(),
+            since_ms: 3,
+        }],
+    };
+    acceptance.id = store.accept("m", &acceptance).unwrap();
+    assert_eq!(store.acceptances("m").unwrap(), [acceptance.clone()]);
+    assert_eq!(store.acceptances("other").unwrap(), []);
+    assert!(!store.undo_acceptance("other", acceptance.id, 8).unwrap());
+    assert!(store.undo_acceptance("m", acceptance.id, 8).unwrap());
+    assert!(!store.undo_acceptance("m", acceptance.id, 9).unwrap());
+    assert_eq!(store.acceptances("m").unwrap()[0].undone_ms, Some(8));
+
+    let pair = || (key(1), key(2), IOPS.to_owned());
+    store.confirming(&[pair()], 5).unwrap();
+    store.confirming(&[pair()], 11).unwrap();
+    assert_eq!(store.confirmations().unwrap()[&pair()], 11);
 }
 
 #[test]

@@ -1,0 +1,192 @@
+//! Owns `matrix accept`: whose changes are accepted, by whom and why.
+//! Does not know what follows from it.
+
+use std::process::Command;
+
+use clap::Args;
+use serde_json::json;
+
+use super::past::Records;
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
+use crate::report::changes::causes;
+use crate::report::model::{AcceptedRow, FORMAT};
+use crate::report::text::accepted_line;
+use crate::run::progress::say;
+use crate::words::diag::{Diagnostic, Sources};
+use crate::words::units::count;
+
+#[derive(Debug, Args)]
+pub struct AcceptArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Accept a cell as it was last measured
+    #[arg(conflicts_with_all = ["change", "undo", "list"])]
+    cell: Option<String>,
+    /// Accept a change point, by its number in `matrix changes`, with all cells that it moved
+    #[arg(long, value_name = "ID", conflicts_with_all = ["undo", "list"])]
+    change: Option<i64>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Who; git's `user.name` or USER otherwise
+    #[arg(long, value_name = "NAME")]
+    author: Option<String>,
+    /// Take an acceptance back
+    #[arg(long, value_name = "ID", conflicts_with = "list")]
+    undo: Option<i64>,
+    /// List all acceptances, also those taken back
+    #[arg(long)]
+    list: bool,
+}
+
+pub fn accept(args: AcceptArgs) -> Exit {
+    let mut sources = Sources::default();
+    match carry_out(&args, &mut sources) {
+        Ok(rows) => {
+            if args.common.json {
+                show::document(&json!({ "format": FORMAT, "accepted": rows }));
+            } else if rows.is_empty() {
+                say("nothing is accepted");
+            } else {
+                let lines: Vec<String> = rows.iter().map(accepted_line).collect();
+                show::out(&format!("{}\n", lines.join("\n")));
+            }
+            Exit::Fine
+        }
+        Err(stop) => show::stopped(&stop, &sources, args.common.json),
+    }
+}
+
+fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow>, Stop> {
+    let records = Records::read(&args.common, sources)?;
+    let now = show::now_ms();
+    if args.list {
+        return Ok(records
+            .acceptances
+            .iter()
+            .map(AcceptedRow::of_any)
+            .collect());
+    }
+    let id = match args.undo {
+        Some(id) if records.store.undo_acceptance(&records.matrix, id, now)? => id,
+        Some(id) => {
+            return Err(Stop::message(format!(
+                "there is no acceptance {id} that holds; `--list` shows all"
+            )));
+        }
+        None => {
+            let acceptance = wanted(args, &records, now)?;
+            records.store.accept(&records.matrix, &acceptance)?
+        }
+    };
+    let all = records.store.acceptances(&records.matrix)?;
+    let own = all.iter().filter(|acceptance| acceptance.id == id);
+    Ok(own.map(AcceptedRow::of_any).collect())
+}
+
+fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, Stop> {
+    let reason = args
+        .reason
+        .as_deref()
+        .map(str::trim)
+        .filter(|reason| !reason.is_empty());
+    let Some(reason) = reason else {
+        return Err(Stop::message("say why it is accepted: `--reason TEXT`"));
+    };
+    let (what, series) = match (&args.cell, args.change, args.common.only.is_empty()) {
+        (None, Some(id), true) => (format!("change {id}"), of_change(records, id)?),
+        (Some(cell), None, true) => {
+            let cell = records.cell(cell)?;
+            (cell.clone(), latest(records, &|id| id.cell == cell))
+        }
+        (None, None, false) => (args.common.only.join(" and "), latest(records, &|_| true)),
+        _ => {
+            return Err(Stop::message(
+                "name what is accepted by one of: a cell, `--only EXPR`, `--change ID`",
+            ));
+        }
+    };
+    if series.is_empty() {
+        let message = format!("nothing is stored of {what}");
+        return Err(Stop {
+            diagnostics: vec![Diagnostic::error(message)],
+            exit: Exit::Nothing,
+        });
+    }
+    say(&format!("accepted: {}", count(series.len(), "metric")));
+    Ok(Acceptance {
+        id: 0,
+        what,
+        reason: reason.to_owned(),
+        author: args
+            .author
+            .clone()
+            .or_else(user)
+            .unwrap_or_else(|| "?".to_owned()),
+        accepted_ms: now,
+        undone_ms: None,
+        series,
+    })
+}
+
+/// The series of a change point's cause, each from its first point after the change.
+fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
+    let moved = records.changes(&|_| true, false)?;
+    let told = causes(
+        moved
+            .iter()
+            .filter_map(|moved| records.told(moved))
+            .collect(),
+    );
+    let has = |number: Option<i64>| number == Some(id);
+    let cause = told
+        .into_iter()
+        .find(|cause| cause.cells.iter().any(|cell| has(cell.id)));
+    let Some(cause) = cause else {
+        return Err(Stop::message(format!(
+            "there is no change {id}; `matrix changes` lists them with their numbers"
+        )));
+    };
+    let numbers: Vec<Option<i64>> = cause.cells.iter().map(|cell| cell.id).collect();
+    let own = moved
+        .iter()
+        .filter(|moved| moved.id.is_some() && numbers.contains(&moved.id));
+    Ok(own
+        .filter_map(|moved| from(records, &moved.series, moved.index))
+        .collect())
+}
+
+/// Series from their last point on.
+fn latest(records: &Records, wanted: &dyn Fn(&SeriesId) -> bool) -> Vec<AcceptedFrom> {
+    let own = records.names.keys().filter(|id| wanted(id));
+    own.filter_map(|id| {
+        let last = records.past.series.get(id)?.points.len().checked_sub(1)?;
+        from(records, id, last)
+    })
+    .collect()
+}
+
+fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> {
+    let point = records.past.series.get(id)?.points.get(index)?;
+    Some(AcceptedFrom {
+        series: id.clone(),
+        key: point.key,
+        version: point.version.clone(),
+        since_ms: point.started_ms,
+    })
+}
+
+/// Git's `user.name`, else the login name.
+fn user() -> Option<String> {
+    let git = Command::new("git")
+        .args(["config", "user.name"])
+        .output()
+        .ok();
+    let name = git
+        .filter(|output| output.status.success())
+        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    name.or_else(|| std::env::var("USER").ok())
+        .filter(|name| !name.is_empty())
+}

@@ -1,0 +1,142 @@
+//! Owns `matrix calibrate`.
+//! Does not know how noise becomes a number of repetitions.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use clap::Args;
+
+use super::load::load;
+use super::run::{RunArgs, block_on, current_plan, progress, session};
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::config::matrix::{Matrix, REPEAT_MAX};
+use crate::edge::store::Store;
+use crate::report::calibration::{Calibration, text};
+use crate::report::model::FORMAT;
+use crate::run::calibrate::calibrated;
+use crate::run::lookup;
+use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
+use crate::run::progress::say;
+use crate::words::diag::{Sources, suggest};
+
+/// The preset that the smallest effect is told for, where the matrix has it.
+const NIGHTLY: &str = "nightly";
+
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The machine to calibrate
+    #[arg(long, value_name = "NAME")]
+    machine: String,
+    /// Rounds that each cell is measured against itself
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=REPEAT_MAX as i64))]
+    rounds: u32,
+    /// The preset whose repetitions are judged; `nightly` where there is one
+    #[arg(long = "for", value_name = "PRESET")]
+    judged_for: Option<String>,
+}
+
+pub fn calibrate(mut args: CalibrateArgs) -> Exit {
+    let mut sources = Sources::default();
+    let json = args.common.json;
+    match block_on(measured(&mut args, &mut sources)) {
+        Ok((calibration, exit)) => {
+            match json {
+                true => show::document(&calibration),
+                false => show::out(&text(&calibration, show::style())),
+            }
+            exit
+        }
+        Err(stop) => show::stopped(&stop, &sources, json),
+    }
+}
+
+async fn measured(
+    args: &mut CalibrateArgs,
+    sources: &mut Sources,
+) -> Result<(Calibration, Exit), Stop> {
+    let machine = &args.machine;
+    args.common.only.push(format!(
+        "machine == '{}'",
+        machine.replace(['\'', '\\'], "")
+    ));
+    let loaded = load(&args.common, sources)?;
+    if loaded.matrix.machine(machine).is_none() {
+        let known = loaded
+            .matrix
+            .machines
+            .iter()
+            .map(|machine| machine.name.as_str());
+        let help = suggest(machine, known);
+        return Err(Stop::message(format!(
+            "there is no machine `{machine}`; {help}"
+        )));
+    }
+    let (judged_for, repetitions) = repetitions(&loaded.matrix, args)?;
+    let looked = loaded.look(&args.common).await?;
+    let store = RefCell::new(Store::open(&loaded.state)?);
+    let run = RunArgs::calibrating(args.common.clone(), args.rounds);
+    let names = BTreeSet::from([args.machine.clone()]);
+    let (id, summary) = session(&run, &loaded, &looked, &names, &store, &progress(&run)?).await?;
+    let plan = current_plan(&run, &loaded, &looked, &store)?;
+    let store = store.into_inner();
+    let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
+    let past = Past::read(&store, &loaded.matrix, preset, NOISE_SESSIONS_MAX)?;
+    let samples = lookup::samples(&plan, &store)?;
+    let found = calibrated(&plan, &samples, &past, id, repetitions)?;
+    let mut calibration = Calibration {
+        format: FORMAT,
+        matrix: loaded.matrix.name.clone(),
+        machine: args.machine.clone(),
+        preset: preset.to_owned(),
+        judged_for,
+        repetitions,
+        rounds: args.rounds,
+        false_alarms: 0,
+        metrics: Vec::new(),
+        cells: Vec::new(),
+    };
+    calibration.add(&plan, &found);
+    for failed in &summary.failed {
+        say(&format!("failed: {}: {}", failed.cell, failed.reason));
+    }
+    let exit = match &summary {
+        summary if summary.interrupted => Exit::Interrupted,
+        _ if !calibration.is_something() => Exit::Nothing,
+        summary if !summary.failed.is_empty() => Exit::Failed,
+        _ => Exit::Fine,
+    };
+    Ok((calibration, exit))
+}
+
+/// The preset that is judged, and its repetitions at the most.
+fn repetitions(matrix: &Matrix, args: &CalibrateArgs) -> Result<(String, u32), Stop> {
+    let find = |name: &str| {
+        matrix
+            .presets
+            .iter()
+            .find(|preset| preset.name.value == name)
+    };
+    let own = preset_name(matrix, args.common.preset.as_deref());
+    let name = match &args.judged_for {
+        Some(name) if find(name).is_none() => {
+            let known = matrix
+                .presets
+                .iter()
+                .map(|preset| preset.name.value.as_str());
+            let help = suggest(name, known);
+            return Err(Stop::message(format!(
+                "there is no preset `{name}`; {help}"
+            )));
+        }
+        Some(name) => name,
+        None if find(NIGHTLY).is_some() => NIGHTLY,
+        None => own,
+    };
+    let declared = find(name).and_then(|preset| preset.repeat.as_ref());
+    let repeat = declared.unwrap_or(&matrix.run.repeat);
+    let shown = if name.is_empty() { "this matrix" } else { name };
+    Ok((shown.to_owned(), repeat.max))
+}

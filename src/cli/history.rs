@@ -1,0 +1,208 @@
+//! Owns `matrix history` and `matrix changes`.
+//! Does not know how a change point is found.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::past::Records;
+use super::show::{self, Stop};
+use super::{Common, Exit};
+use crate::edge::csv::read_series;
+use crate::edge::store::SeriesId;
+use crate::judge::changepoint::{Options, changes as change_points};
+use crate::report::changes::{
+    Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
+    causes_text, file_text, history_text,
+};
+use crate::report::model::{AcceptedRow, FORMAT, time};
+use crate::run::changes::{differences, tell};
+use crate::run::past::PastSeries;
+use crate::words::diag::{Sources, suggest};
+
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The cell's name, without a version; all cells otherwise
+    cell: Option<String>,
+    /// Only this metric
+    #[arg(long)]
+    metric: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Look at a file instead of a matrix: first column a revision, each other column a series
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Look at the whole of each series again, and say which reported change would now be elsewhere or gone
+    #[arg(long)]
+    review: bool,
+}
+
+pub fn history(args: HistoryArgs) -> Exit {
+    let mut sources = Sources::default();
+    match course(&args, &mut sources) {
+        Ok(history) => {
+            match args.common.json {
+                true => show::document(&history),
+                false => show::out(&history_text(&history, show::style())),
+            }
+            match history.series.is_empty() {
+                true => Exit::Nothing,
+                false => Exit::Fine,
+            }
+        }
+        Err(stop) => show::stopped(&stop, &sources, args.common.json),
+    }
+}
+
+pub fn changes(args: ChangesArgs) -> Exit {
+    let mut sources = Sources::default();
+    let json = args.common.json;
+    let done = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
+        (Some(file), true) => of_file(file).map(|found| match json {
+            true => show::document(&found),
+            false => show::out(&file_text(&found, show::style())),
+        }),
+        (None, false) => of_matrix(&args, &mut sources).map(|found| match json {
+            true => show::document(&found),
+            false => show::out(&causes_text(&found, show::style())),
+        }),
+        _ => Err(Stop::message(
+            "`matrix changes` looks at a matrix or, with `--csv FILE`, at a file: give one of them",
+        )),
+    };
+    match done {
+        Ok(()) => Exit::Fine,
+        Err(stop) => show::stopped(&stop, &sources, json),
+    }
+}
+
+fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
+    let table = read_series(file).map_err(|error| Stop::message(error.to_string()))?;
+    let told = |(name, points): (String, Vec<Option<f64>>)| FileSeries {
+        name,
+        points: points.iter().flatten().count(),
+        changes: change_points(&points, &Options::default())
+            .into_iter()
+            .map(|change| FileChange {
+                revision: table.revisions[change.index].clone(),
+                change,
+            })
+            .collect(),
+    };
+    Ok(FileChanges::of(
+        table.series.into_iter().map(told).collect(),
+    ))
+}
+
+fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
+    let records = Records::read(&args.common, sources)?;
+    let mut moved = records.changes(&|_| true, args.review)?;
+    let place = (records.matrix.as_str(), records.preset.as_str());
+    // With a filter not all was looked at: then nothing counts as told.
+    if args.common.only.is_empty() {
+        tell(
+            &records.store,
+            &records.past,
+            place,
+            &mut moved,
+            show::now_ms(),
+        )?;
+    }
+    Ok(MatrixChanges {
+        format: FORMAT,
+        causes: causes(
+            moved
+                .iter()
+                .filter_map(|moved| records.told(moved))
+                .collect(),
+        ),
+        accepted: records
+            .acceptances
+            .iter()
+            .filter_map(AcceptedRow::of)
+            .collect(),
+        matrix: records.matrix,
+        preset: records.preset,
+    })
+}
+
+fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
+    let records = Records::read(&args.common, sources)?;
+    let cell = args
+        .cell
+        .as_deref()
+        .map(|name| records.cell(name))
+        .transpose()?;
+    if let Some(metric) = &args.metric
+        && !records.names.values().any(|named| named.metric == *metric)
+    {
+        let known = records.names.values().map(|named| named.metric.as_str());
+        let help = suggest(metric, known);
+        return Err(Stop::message(format!(
+            "there is no metric `{metric}`; {help}"
+        )));
+    }
+    let wanted = |id: &SeriesId| {
+        let named = records.names.get(id);
+        cell.as_ref().is_none_or(|cell| id.cell == *cell)
+            && named.is_some_and(|n| {
+                args.metric
+                    .as_ref()
+                    .is_none_or(|metric| n.metric == *metric)
+            })
+    };
+    let moved = records.changes(&wanted, cell.is_some())?;
+    let mut series = Vec::new();
+    for (id, past) in records.past.series.iter().filter(|(id, _)| wanted(id)) {
+        let changes = moved.iter().filter(|moved| moved.series == *id);
+        series.push(Course {
+            cell: id.cell.clone(),
+            machine: id.machine.clone(),
+            metric: records
+                .names
+                .get(id)
+                .map_or(String::new(), |named| named.metric.clone()),
+            unit: records.unit(id),
+            better: records.better(id),
+            points: points(&records, past)?,
+            changes: changes.filter_map(|moved| records.told(moved)).collect(),
+        });
+    }
+    let accepted = records.acceptances.iter();
+    let accepted =
+        accepted.filter(|acceptance| acceptance.series.iter().any(|s| wanted(&s.series)));
+    Ok(History {
+        format: FORMAT,
+        matrix: records.matrix.clone(),
+        preset: records.preset.clone(),
+        series,
+        accepted: accepted.filter_map(AcceptedRow::of).collect(),
+    })
+}
+
+fn points(records: &Records, series: &PastSeries) -> Result<Vec<CoursePoint>, Stop> {
+    let mut points = Vec::with_capacity(series.points.len());
+    for (index, point) in series.points.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| &series.points[before]);
+        let differences = match before {
+            Some(before) => differences(&records.store, before, point)?,
+            None => Vec::new(),
+        };
+        points.push(CoursePoint {
+            version: point.version.clone(),
+            at: time(point.started_ms),
+            session: point.session,
+            value: point.level(),
+            n: point.values.len(),
+            environment: point.environment.map(|key| key.to_string()),
+            differences,
+        });
+    }
+    Ok(points)
+}

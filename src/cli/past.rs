@@ -1,0 +1,140 @@
+//! Owns what verbs about the past share: a matrix's series by the names that people use.
+//! Does not know what a verb does with them.
+
+use std::collections::BTreeMap;
+
+use super::load::{Loaded, load};
+use super::show::Stop;
+use super::{Common, Exit};
+use crate::edge::store::{Acceptance, SeriesId, Store};
+use crate::plan::cell::Cells;
+use crate::report::changes::{CellChange, direction};
+use crate::report::model::time;
+use crate::run::changes::{Moved, look};
+use crate::run::family::series_of;
+use crate::run::past::{ALL_SESSIONS, Past, accepted, preset_name};
+use crate::words::diag::{Diagnostic, Sources};
+use crate::words::sample::Better;
+
+/// A metric of the matrix, as a series knows it.
+#[derive(Clone, Debug)]
+pub struct Named {
+    pub metric: String,
+    pub unit: Option<String>,
+    pub better: Option<Better>,
+}
+
+/// A matrix with its past. Neither machines nor versions are looked at.
+pub struct Records {
+    pub matrix: String,
+    pub preset: String,
+    pub store: Store,
+    pub past: Past,
+    /// The series that the matrix has cells and metrics for; others refer to nothing any more.
+    pub names: BTreeMap<SeriesId, Named>,
+    pub cells: Cells,
+    pub acceptances: Vec<Acceptance>,
+}
+
+impl Records {
+    pub fn read(common: &Common, sources: &mut Sources) -> Result<Records, Stop> {
+        let loaded = load(common, sources)?;
+        let store = loaded.store()?.ok_or_else(|| nothing_stored(&loaded))?;
+        let plan = loaded.plan_of_names(common)?;
+        let mut names = BTreeMap::new();
+        for cell in 0..plan.cells.len() as u32 {
+            let from = plan.metric_names(cell)?.into_iter();
+            for (from, metric) in from.zip(&loaded.matrix.metrics) {
+                let named = Named {
+                    metric: metric.name.clone(),
+                    unit: metric.unit.clone(),
+                    better: metric.better,
+                };
+                names.insert(series_of(&plan, cell, &from), named);
+            }
+        }
+        let preset = preset_name(&loaded.matrix, common.preset.as_deref());
+        Ok(Records {
+            matrix: loaded.matrix.name.clone(),
+            preset: preset.to_owned(),
+            past: Past::read(&store, &loaded.matrix, preset, ALL_SESSIONS)?,
+            acceptances: store.acceptances(&loaded.matrix.name)?,
+            names,
+            cells: plan.cells.clone(),
+            store,
+        })
+    }
+
+    /// The change points of series that the matrix has.
+    pub fn changes(
+        &self,
+        wanted: &dyn Fn(&SeriesId) -> bool,
+        deeply: bool,
+    ) -> Result<Vec<Moved>, Stop> {
+        let wanted = |id: &SeriesId| self.names.contains_key(id) && wanted(id);
+        let place = (self.matrix.as_str(), self.preset.as_str());
+        Ok(look(&self.store, &self.past, place, &wanted, deeply)?)
+    }
+
+    /// A change point in the words of a report.
+    pub fn told(&self, moved: &Moved) -> Option<CellChange> {
+        let series = self.past.series.get(&moved.series)?;
+        let named = self.names.get(&moved.series)?;
+        let after = series.points.get(moved.index)?;
+        let before = series.points.get(moved.index.checked_sub(1)?)?;
+        let difference = moved.after? - moved.before?;
+        let holding = accepted(&self.acceptances);
+        let by = holding
+            .get(&moved.series)
+            .filter(|(_, from)| from.since_ms >= after.started_ms);
+        Some(CellChange {
+            id: moved.id,
+            cell: moved.series.cell.clone(),
+            machine: moved.series.machine.clone(),
+            metric: named.metric.clone(),
+            unit: self.unit(&moved.series),
+            index: moved.index,
+            from: before.version.clone(),
+            to: after.version.clone(),
+            at: time(after.started_ms),
+            session: after.session,
+            verdict: direction(moved.ratio, difference, self.better(&moved.series)),
+            ratio: moved.ratio,
+            ci95: moved.ci95,
+            before: moved.before,
+            after: moved.after,
+            standing: moved.standing,
+            surroundings: moved.surroundings.clone(),
+            accepted: by.map(|(acceptance, _)| acceptance.id),
+        })
+    }
+
+    pub fn better(&self, id: &SeriesId) -> Better {
+        let declared = self.names.get(id).and_then(|named| named.better);
+        let known = self.past.series.get(id).map(|series| series.better);
+        declared.or(known).unwrap_or(Better::Higher)
+    }
+
+    pub fn unit(&self, id: &SeriesId) -> String {
+        let declared = self.names.get(id).and_then(|named| named.unit.clone());
+        let known = self.past.series.get(id).map(|series| series.unit.clone());
+        declared.or(known).unwrap_or_default()
+    }
+
+    /// The name that a cell's series have: complete, and without its version.
+    pub fn cell(&self, name: &str) -> Result<String, Stop> {
+        let parts = name.split(',').filter(|part| !part.starts_with("version="));
+        let tuple = self.cells.parse(&parts.collect::<Vec<_>>().join(","))?;
+        Ok(self.cells.name(&tuple))
+    }
+}
+
+fn nothing_stored(loaded: &Loaded) -> Stop {
+    let message = format!("nothing of `{}` is stored", loaded.matrix.name);
+    Stop {
+        diagnostics: vec![
+            Diagnostic::error(message).help("`matrix run` measures; `--state` names its store"),
+        ],
+        exit: Exit::Nothing,
+    }
+}

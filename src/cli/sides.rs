@@ -1,0 +1,49 @@
+//! Owns `matrix compare --csv`: a comparison of a plain file.
+//! Does not know how a verdict comes about.
+
+use std::path::Path;
+
+use super::show::Stop;
+use crate::edge::csv::{Sides, read_sides};
+use crate::judge::verdict::{Comparison, Question, compare, decide};
+use crate::report::model::{Report, Row};
+use crate::run::family::{LEVEL, level, summary};
+use crate::words::sample::Better;
+
+/// Judges the two sides of each metric of each cell of a file as one family.
+pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, Stop> {
+    let table = read_sides(file).map_err(|error| Stop::message(error.to_string()))?;
+    let question = Question {
+        better,
+        min_effect,
+        level: LEVEL,
+        noise: None,
+    };
+    let answer = |sides: &Sides| {
+        (
+            question,
+            compare(&sides.baseline, &sides.candidate, &question),
+        )
+    };
+    let mut family: Vec<(Question, Comparison)> = table.sides.iter().map(answer).collect();
+    decide(&mut family);
+    let [baseline, candidate] = &table.names;
+    let row = |(sides, (_, comparison)): (Sides, (Question, Comparison))| Row {
+        baseline_median: level(&sides.baseline),
+        candidate_median: level(&sides.candidate),
+        sides: [summary(&sides.baseline), summary(&sides.candidate)],
+        cell: sides.cell,
+        metric: sides.metric,
+        unit: String::new(),
+        better,
+        axis: "side".to_owned(),
+        gate: true,
+        baseline: baseline.clone(),
+        candidate: candidate.clone(),
+        comparison,
+        confirmed: None,
+        accepted: None,
+    };
+    let rows = table.sides.into_iter().zip(family).map(row).collect();
+    Ok(Report::of(&file.display().to_string(), "", rows))
+}

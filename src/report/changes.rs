@@ -1,0 +1,509 @@
+//! Owns the model and the text of series: their change points, one cause one line, and their course.
+//! Does not know where series come from.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use comfy_table::Cell;
+use serde::Serialize;
+
+use super::model::{AcceptedRow, FORMAT};
+use super::text::{Style, accepted_line, lines, table};
+use crate::judge::changepoint::Change;
+use crate::judge::history::Standing;
+use crate::judge::stats::median;
+use crate::judge::verdict::Verdict;
+use crate::words::sample::Better;
+use crate::words::units::{count, show_ratio, show_value};
+
+/// Rows and lines that a terminal is shown; the rest is counted.
+const LINES_MAX: usize = 200;
+/// Cells of one cause that are named.
+const CELLS_MAX: usize = 3;
+
+/// Change points of the series of a file.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileChanges {
+    pub format: u32,
+    pub series: Vec<FileSeries>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FileSeries {
+    pub name: String,
+    /// Points that are no gaps.
+    pub points: usize,
+    pub changes: Vec<FileChange>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct FileChange {
+    /// Of the first point after the change.
+    pub revision: String,
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+/// Change points of a matrix: one cause is one line.
+#[derive(Clone, Debug, Serialize)]
+pub struct MatrixChanges {
+    pub format: u32,
+    pub matrix: String,
+    pub preset: String,
+    /// The latest first.
+    pub causes: Vec<Cause>,
+    pub accepted: Vec<AcceptedRow>,
+}
+
+/// What happened to a metric on a machine between two versions.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cause {
+    /// For `matrix accept --change`.
+    pub id: Option<i64>,
+    pub machine: String,
+    pub metric: String,
+    /// The last version before and the first one after.
+    pub from: String,
+    pub to: String,
+    /// When the first point after was measured: ISO 8601, UTC.
+    pub at: String,
+    /// That of most cells.
+    pub verdict: Verdict,
+    /// Median over the cells.
+    pub ratio: Option<f64>,
+    pub surroundings: Vec<String>,
+    /// The acceptance that all cells are under.
+    pub accepted: Option<i64>,
+    pub cells: Vec<CellChange>,
+}
+
+/// A change point of one series.
+#[derive(Clone, Debug, Serialize)]
+pub struct CellChange {
+    pub id: Option<i64>,
+    pub cell: String,
+    pub machine: String,
+    pub metric: String,
+    pub unit: String,
+    pub index: usize,
+    pub from: String,
+    pub to: String,
+    pub at: String,
+    #[serde(skip)]
+    pub session: i64,
+    pub verdict: Verdict,
+    pub ratio: Option<f64>,
+    pub ci95: Option<[f64; 2]>,
+    pub before: Option<f64>,
+    pub after: Option<f64>,
+    /// What a fresh look at the whole series says of one that was told before.
+    pub standing: Option<Standing>,
+    pub surroundings: Vec<String>,
+    pub accepted: Option<i64>,
+}
+
+/// The course of series.
+#[derive(Clone, Debug, Serialize)]
+pub struct History {
+    pub format: u32,
+    pub matrix: String,
+    pub preset: String,
+    pub series: Vec<Course>,
+    pub accepted: Vec<AcceptedRow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Course {
+    pub cell: String,
+    pub machine: String,
+    pub metric: String,
+    pub unit: String,
+    pub better: Better,
+    pub points: Vec<CoursePoint>,
+    pub changes: Vec<CellChange>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct CoursePoint {
+    pub version: String,
+    /// ISO 8601, UTC.
+    pub at: String,
+    pub session: i64,
+    /// Median of the samples.
+    pub value: Option<f64>,
+    pub n: usize,
+    /// Hash of what was true of the machine.
+    pub environment: Option<String>,
+    /// How that differs from the point before.
+    pub differences: Vec<String>,
+}
+
+/// The word for a change of level.
+pub fn direction(ratio: Option<f64>, difference: f64, better: Better) -> Verdict {
+    let up = ratio.map_or(difference > 0.0, |ratio| ratio > 1.0);
+    match up == (better == Better::Higher) {
+        true => Verdict::Improvement,
+        false => Verdict::Regression,
+    }
+}
+
+/// Gathers the changes that happened to the same metric on the same machine between the same
+/// versions, the latest first. Versions of one name (`installed`) are told apart by their session.
+pub fn causes(changes: Vec<CellChange>) -> Vec<Cause> {
+    let mut groups: BTreeMap<(i64, String, String, String, String), Vec<CellChange>> =
+        BTreeMap::new();
+    for change in changes {
+        let session = if change.from == change.to {
+            change.session
+        } else {
+            0
+        };
+        let (machine, metric) = (change.machine.clone(), change.metric.clone());
+        let key = (
+            session,
+            change.from.clone(),
+            change.to.clone(),
+            machine,
+            metric,
+        );
+        groups.entry(key).or_default().push(change);
+    }
+    let mut causes: Vec<Cause> = groups.into_values().filter_map(cause).collect();
+    causes.sort_by(|a, b| b.at.cmp(&a.at).then(a.id.cmp(&b.id)));
+    causes
+}
+
+fn cause(cells: Vec<CellChange>) -> Option<Cause> {
+    let first = cells.first()?.clone();
+    let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio).collect();
+    let worse = cells
+        .iter()
+        .filter(|cell| cell.verdict == Verdict::Regression);
+    let mut surroundings: Vec<String> = Vec::new();
+    for told in cells.iter().flat_map(|cell| &cell.surroundings) {
+        if !surroundings.contains(told) {
+            surroundings.push(told.clone());
+        }
+    }
+    let accepted = first.accepted;
+    let all_accepted = cells.iter().all(|cell| cell.accepted.is_some());
+    Some(Cause {
+        id: cells.iter().filter_map(|cell| cell.id).min(),
+        machine: first.machine,
+        metric: first.metric,
+        from: first.from,
+        to: first.to,
+        at: cells.iter().map(|cell| cell.at.clone()).min()?,
+        verdict: match 2 * worse.count() >= cells.len() {
+            true => Verdict::Regression,
+            false => Verdict::Improvement,
+        },
+        ratio: median(&ratios),
+        surroundings,
+        accepted: accepted.filter(|_| all_accepted),
+        cells,
+    })
+}
+
+/// The change points of a file as text.
+pub fn file_text(found: &FileChanges, style: Style) -> String {
+    let mut out = String::new();
+    let header = ["series", "revision", "index", "change", "95% interval"];
+    let mut rows = table(style, &header, 2);
+    let changed = found
+        .series
+        .iter()
+        .filter(|series| !series.changes.is_empty());
+    let all = changed
+        .clone()
+        .flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
+    let total = all.clone().count();
+    for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
+        rows.add_row(vec![
+            Cell::new(name),
+            Cell::new(revision),
+            Cell::new(change.index),
+            Cell::new(change.ratio.map_or("-".to_owned(), show_ratio)),
+            Cell::new(interval(change.ci95)),
+        ]);
+    }
+    if total > 0 {
+        out.push_str(&lines(&rows));
+    }
+    more(total, &mut out);
+    let _ = writeln!(
+        out,
+        "{} in {} of {} series",
+        count(total, "change"),
+        changed.count(),
+        found.series.len()
+    );
+    out
+}
+
+/// The causes of a matrix as text.
+pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
+    let mut out = String::new();
+    if found.causes.is_empty() {
+        out.push_str("no change points\n");
+    }
+    let header = [
+        "id", "", "versions", "machine", "metric", "change", "cells", "since",
+    ];
+    let mut rows = table(style, &header, 8);
+    for cause in found.causes.iter().take(LINES_MAX) {
+        rows.add_row(vec![
+            Cell::new(cause.id.map_or("-".to_owned(), |id| id.to_string())),
+            Cell::new(word(cause.verdict, cause.accepted)),
+            Cell::new(versions(&cause.from, &cause.to)),
+            Cell::new(&cause.machine),
+            Cell::new(&cause.metric),
+            Cell::new(cause.ratio.map_or("-".to_owned(), show_ratio)),
+            Cell::new(cells_of(cause)),
+            Cell::new(&cause.at),
+        ]);
+    }
+    if !found.causes.is_empty() {
+        out.push_str(&lines(&rows));
+    }
+    more(found.causes.len(), &mut out);
+    for cause in found.causes.iter().take(LINES_MAX) {
+        for told in &cause.surroundings {
+            let id = cause.id.map_or("-".to_owned(), |id| id.to_string());
+            let _ = writeln!(out, "change {id}: possible cause: {told}");
+        }
+        for cell in &cause.cells {
+            standing(cell, &mut out);
+        }
+    }
+    accepted(&found.accepted, &mut out);
+    out
+}
+
+fn cells_of(cause: &Cause) -> String {
+    let names: Vec<&str> = cause.cells.iter().map(|cell| cell.cell.as_str()).collect();
+    match names.len() {
+        n if n <= CELLS_MAX => names.join(" "),
+        n => format!(
+            "{} and {} more",
+            names[..CELLS_MAX - 1].join(" "),
+            n + 1 - CELLS_MAX
+        ),
+    }
+}
+
+/// The course of series as text: of one cell with every point, of many a line each.
+pub fn history_text(history: &History, style: Style) -> String {
+    let mut out = String::new();
+    if history.series.is_empty() {
+        out.push_str("nothing is stored of it\n");
+    }
+    let width = usize::from(style.width).saturating_sub(4);
+    let is_one_cell = history
+        .series
+        .windows(2)
+        .all(|pair| pair[0].cell == pair[1].cell);
+    for course in history.series.iter().take(LINES_MAX) {
+        let values: Vec<Option<f64>> = course.points.iter().map(|point| point.value).collect();
+        let last = values.iter().rev().flatten().next();
+        let _ = writeln!(
+            out,
+            "{} {} {}: {}, last {}",
+            course.cell,
+            course.metric,
+            match course.better {
+                Better::Higher => "↑",
+                Better::Lower => "↓",
+            },
+            count(values.len(), "point"),
+            last.map_or("-".to_owned(), |last| show_value(*last, &course.unit)),
+        );
+        let _ = writeln!(out, "  {}", sparkline(&values, width));
+        for change in &course.changes {
+            change_line(change, &mut out);
+        }
+        if is_one_cell {
+            points(course, style, &mut out);
+        }
+    }
+    more(history.series.len(), &mut out);
+    accepted(&history.accepted, &mut out);
+    out
+}
+
+fn change_line(change: &CellChange, out: &mut String) {
+    let _ = writeln!(
+        out,
+        "  {}{}: {} at {}, {} ({})",
+        change
+            .id
+            .map_or(String::new(), |id| format!("change {id}, ")),
+        versions(&change.from, &change.to),
+        word(change.verdict, change.accepted),
+        change.at,
+        change.ratio.map_or("-".to_owned(), show_ratio),
+        interval(change.ci95),
+    );
+    for told in &change.surroundings {
+        let _ = writeln!(out, "    possible cause: {told}");
+    }
+    standing(change, out);
+}
+
+fn points(course: &Course, style: Style, out: &mut String) {
+    let mut rows = table(style, &["  ", "version", "measured", "median", "n"], 3);
+    let skipped = course.points.len().saturating_sub(LINES_MAX);
+    for (index, point) in course.points.iter().enumerate().skip(skipped) {
+        let changed = course.changes.iter().any(|change| change.index == index);
+        rows.add_row(vec![
+            Cell::new(if changed { "  *" } else { "" }),
+            Cell::new(&point.version),
+            Cell::new(&point.at),
+            Cell::new(
+                point
+                    .value
+                    .map_or("-".to_owned(), |v| show_value(v, &course.unit)),
+            ),
+            Cell::new(point.n),
+        ]);
+        for told in &point.differences {
+            rows.add_row(vec![Cell::new(""), Cell::new(""), Cell::new(told)]);
+        }
+    }
+    out.push_str(&lines(&rows));
+}
+
+fn standing(change: &CellChange, out: &mut String) {
+    let words = match change.standing {
+        Some(Standing::Moved { to }) => format!("would now be seen at point {to}"),
+        Some(Standing::Gone) => "would not be seen any more".to_owned(),
+        Some(Standing::Stands) | None => return,
+    };
+    let id = change.id.map_or("-".to_owned(), |id| id.to_string());
+    let _ = writeln!(
+        out,
+        "    change {id} of {} {}: told before, {words}",
+        change.cell, change.metric
+    );
+}
+
+fn accepted(rows: &[AcceptedRow], out: &mut String) {
+    for row in rows {
+        let _ = writeln!(out, "{}", accepted_line(row));
+    }
+}
+
+fn word(verdict: Verdict, accepted: Option<i64>) -> String {
+    match accepted {
+        Some(id) => format!("{}, accepted {id}", verdict.name()),
+        None => verdict.name().to_owned(),
+    }
+}
+
+fn versions(from: &str, to: &str) -> String {
+    match from == to {
+        true => to.to_owned(),
+        false => format!("{from}..{to}"),
+    }
+}
+
+fn interval(ci95: Option<[f64; 2]>) -> String {
+    match ci95 {
+        Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
+        None => "-".to_owned(),
+    }
+}
+
+fn more(total: usize, out: &mut String) {
+    if total > LINES_MAX {
+        let _ = writeln!(out, "… and {} more (`--json` has all)", total - LINES_MAX);
+    }
+}
+
+/// The last `width` points as bars between the smallest and the largest; a gap is a blank.
+pub fn sparkline(values: &[Option<f64>], width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let values = &values[values.len().saturating_sub(width)..];
+    let known = values.iter().flatten().copied();
+    let low = known.clone().fold(f64::INFINITY, f64::min);
+    let high = known.fold(f64::NEG_INFINITY, f64::max);
+    let bar = |value: f64| match high > low {
+        true => BARS[((value - low) / (high - low) * 7.0).round() as usize],
+        false => BARS[3],
+    };
+    values.iter().map(|value| value.map_or(' ', bar)).collect()
+}
+
+impl FileChanges {
+    pub fn of(series: Vec<FileSeries>) -> FileChanges {
+        FileChanges {
+            format: FORMAT,
+            series,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sparklines_span_the_values() {
+        let check = |values: &[Option<f64>], width, expected| {
+            assert_eq!(sparkline(values, width), expected);
+        };
+        check(&[Some(1.0), None, Some(8.0)], 9, "▁ █");
+        check(&[Some(1.0), Some(2.0), Some(9.0)], 2, "▁█");
+        check(&[Some(5.0), Some(5.0)], 9, "▄▄");
+        check(&[], 9, "");
+    }
+
+    fn change(cell: &str, from: &str, to: &str, session: i64, ratio: f64) -> CellChange {
+        CellChange {
+            id: Some(session),
+            cell: cell.into(),
+            machine: "here".into(),
+            metric: "iops".into(),
+            unit: String::new(),
+            index: 9,
+            from: from.into(),
+            to: to.into(),
+            at: format!("2026-01-0{session}T00:00:00Z"),
+            session,
+            verdict: direction(Some(ratio), 0.0, Better::Higher),
+            ratio: Some(ratio),
+            ci95: None,
+            before: None,
+            after: None,
+            standing: None,
+            surroundings: vec!["kernel".into()],
+            accepted: None,
+        }
+    }
+
+    #[test]
+    fn one_cause_is_one_line() {
+        let found = causes(vec![
+            change("a", "v1", "v2", 3, 0.9),
+            change("b", "v1", "v2", 4, 0.8),
+            change("a", "v2", "v3", 5, 1.1),
+            change("a", "installed", "installed", 6, 0.9),
+            change("b", "installed", "installed", 7, 0.9),
+        ]);
+        let told: Vec<_> = found
+            .iter()
+            .map(|cause| (cause.id, cause.cells.len(), cause.verdict))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (Some(7), 1, Verdict::Regression),
+                (Some(6), 1, Verdict::Regression),
+                (Some(5), 1, Verdict::Improvement),
+                (Some(3), 2, Verdict::Regression),
+            ]
+        );
+        assert_eq!(found[3].surroundings, ["kernel"]);
+        assert!((found[3].ratio.unwrap() - 0.85).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,322 @@
+//! Owns the comparisons that a plan asks for, and their answers as one family.
+//! Does not know how they are shown, nor how a finding is measured again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::lookup::{Samples, Series};
+use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
+use crate::edge::store::{Acceptance, AcceptedFrom, Pair, SeriesId, Store, StoreError};
+use crate::judge::confirm::{Policy, merge};
+use crate::judge::stats::{mean, median, stddev};
+use crate::judge::verdict::{Comparison, Noise, Question, Summary, compare, decide};
+use crate::plan::dag::{ComparePlan, Plan};
+use crate::plan::steps::NONE;
+use crate::words::diag::Diagnostic;
+use crate::words::key::Key;
+use crate::words::sample::{Better, Sample};
+
+/// The false-discovery rate of a family.
+pub const LEVEL: f64 = 0.05;
+
+/// What is known beside the samples of the plan itself.
+#[derive(Debug, Default)]
+pub struct Beside {
+    past: Past,
+    pub acceptances: Vec<Acceptance>,
+    confirmations: HashMap<Pair, u32>,
+    /// What was accepted, by series, with its samples.
+    accepted: HashMap<SeriesId, (i64, AcceptedFrom, Vec<Sample>)>,
+    /// When something was first measured, where that matters.
+    first_ms: HashMap<Key, i64>,
+}
+
+/// One comparison of one metric.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Index into the plan's compares.
+    pub compare: usize,
+    /// Cells.
+    pub baseline: u32,
+    pub candidate: u32,
+    /// Index into the matrix's metrics.
+    pub metric: usize,
+    pub unit: String,
+    /// Medians of both sides.
+    pub levels: [Option<f64>; 2],
+    pub sides: [Option<Summary>; 2],
+    pub pair: Pair,
+    pub question: Question,
+    pub comparison: Comparison,
+    /// What a rerun said, if there was one.
+    pub confirmed: Option<bool>,
+    pub accepted: Option<AcceptedBy>,
+}
+
+/// An acceptance that bears on a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedBy {
+    pub id: i64,
+    pub version: String,
+    /// The candidate came later and is compared with the accepted version; else it is that one.
+    pub moved: bool,
+}
+
+impl Beside {
+    pub fn read(plan: &Plan, store: &Store, preset: Option<&str>) -> Result<Beside, StoreError> {
+        let preset = preset_name(plan.matrix, preset);
+        let mut beside = Beside {
+            past: Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX)?,
+            acceptances: store.acceptances(&plan.matrix.name)?,
+            confirmations: store.confirmations()?,
+            ..Beside::default()
+        };
+        let holding = accepted(&beside.acceptances);
+        if holding.is_empty() {
+            return Ok(beside);
+        }
+        let names: HashMap<_, _> = store
+            .metrics()?
+            .into_iter()
+            .map(|m| (m.id, m.name))
+            .collect();
+        let mut by_series = HashMap::new();
+        for (series, (acceptance, from)) in holding {
+            let stored = store.samples(&[from.key])?.into_iter();
+            let own = stored.filter(|s| names.get(&s.metric) == Some(&series.metric));
+            let samples = own.map(|stored| stored.sample).collect();
+            by_series.insert(series, (acceptance.id, from.clone(), samples));
+        }
+        let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
+        let mut first_ms = HashMap::new();
+        for (index, tuple) in plan.cells.iter().enumerate() {
+            let (machine, cell) = place(plan, tuple);
+            if cells.contains(without_version(&cell, &machine).as_str()) {
+                let key = plan.key_of(index as u32);
+                first_ms.extend(store.first_measured(key)?.map(|at| (key, at)));
+            }
+        }
+        (beside.accepted, beside.first_ms) = (by_series, first_ms);
+        Ok(beside)
+    }
+}
+
+/// A cell's machine and name.
+fn place(plan: &Plan, tuple: &[u16]) -> (String, String) {
+    let machine = plan.cells.axis("machine");
+    let machine = machine.map_or("", |axis| plan.cells.label(tuple, axis));
+    (machine.to_owned(), plan.cells.name(tuple))
+}
+
+/// The series that a metric of a cell belongs to.
+pub fn series_of(plan: &Plan, cell: u32, metric: &str) -> SeriesId {
+    let (machine, name) = place(plan, plan.cells.cell(cell as usize));
+    SeriesId {
+        cell: without_version(&name, &machine),
+        machine,
+        metric: metric.to_owned(),
+    }
+}
+
+/// How findings of a plan are confirmed.
+pub fn policy(plan: &Plan) -> Policy {
+    let declared = &plan.matrix.run.confirm;
+    let own = Policy::default();
+    Policy {
+        rounds: declared.rounds,
+        look: own.look.min(declared.rounds),
+        budget: declared.max,
+        ..own
+    }
+}
+
+/// Answers all declared comparisons of a plan over the samples that there are.
+pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
+    let judged: HashSet<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let asker = Asker {
+        plan,
+        samples,
+        beside,
+        judged,
+        policy: policy(plan),
+    };
+    let mut answers = Vec::new();
+    for compare in 0..plan.compares.len() {
+        asker.ask(compare, &mut answers)?;
+    }
+    let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
+    let mut family: Vec<(Question, Comparison)> = family.collect();
+    decide(&mut family);
+    for (answer, (_, comparison)) in answers.iter_mut().zip(family) {
+        answer.confirmed = answer.confirmed.map(|_| comparison.verdict.is_change());
+        answer.comparison = comparison;
+    }
+    Ok(answers)
+}
+
+/// Cells of each group that is compared, the baseline first.
+pub fn groups(plan: &Plan, compare: &ComparePlan) -> Vec<(u32, Vec<u32>)> {
+    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let in_groups = (0..).zip(&compare.of_cell);
+    for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
+        groups.entry(*group).or_default().push(cell);
+    }
+    let is_baseline =
+        |cell: &u32| plan.cells.cell(*cell as usize)[compare.axis] == compare.baseline;
+    let split = |cells: Vec<u32>| {
+        let (baseline, others): (Vec<u32>, Vec<u32>) = cells.into_iter().partition(is_baseline);
+        Some((*baseline.first()?, others))
+    };
+    groups.into_values().filter_map(split).collect()
+}
+
+struct Asker<'a> {
+    plan: &'a Plan<'a>,
+    samples: &'a Samples,
+    beside: &'a Beside,
+    judged: HashSet<Key>,
+    policy: Policy,
+}
+
+impl Asker<'_> {
+    fn ask(&self, compare: usize, answers: &mut Vec<Answer>) -> Result<(), Diagnostic> {
+        for (baseline, candidates) in groups(self.plan, &self.plan.compares[compare]) {
+            for candidate in candidates {
+                let names = self.plan.metric_names(baseline)?.into_iter();
+                let names = names.zip(self.plan.metric_names(candidate)?);
+                for (metric, names) in names.enumerate() {
+                    answers.push(self.answer(compare, baseline, candidate, metric, names));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        compare: usize,
+        baseline: u32,
+        candidate: u32,
+        metric: usize,
+        (from_baseline, from_candidate): (String, String),
+    ) -> Answer {
+        let plan = self.plan;
+        let rule = &plan.matrix.compares[plan.compares[compare].rule];
+        let declared = &plan.matrix.metrics[metric];
+        let none = Series::default();
+        let of = |cell: u32, name: &str| {
+            let run = plan.steps.runs.of_cell[cell as usize];
+            self.samples.get(&(run, name.to_owned())).unwrap_or(&none)
+        };
+        let (a, b) = (of(baseline, &from_baseline), of(candidate, &from_candidate));
+        let known = if a.samples.is_empty() { b } else { a };
+        let own = series_of(plan, candidate, &from_candidate);
+        let other = series_of(plan, baseline, &from_baseline);
+        let question = Question {
+            better: declared.better.or(known.better).unwrap_or(Better::Higher),
+            min_effect: declared.min_effect.unwrap_or(rule.min_effect),
+            level: LEVEL,
+            noise: self.noise(&own, &other),
+        };
+        let mut pair = (
+            plan.key_of(baseline),
+            plan.key_of(candidate),
+            from_candidate,
+        );
+        let mut base: &[Sample] = &a.samples;
+        let mut accepted = None;
+        if rule.axis.value == "version"
+            && let Some((id, from, samples)) = self.beside.accepted.get(&own)
+            && let Some(moved) = self.moved(&pair, from)
+        {
+            accepted = Some(AcceptedBy {
+                id: *id,
+                version: from.version.clone(),
+                moved,
+            });
+            if moved {
+                (pair.0, base) = (from.key, samples);
+            }
+        }
+        let (comparison, is_rerun) = self.compared(&pair, base, &b.samples, &question);
+        Answer {
+            compare,
+            baseline,
+            candidate,
+            metric,
+            unit: declared.unit.clone().unwrap_or_else(|| known.unit.clone()),
+            levels: [base, &b.samples].map(level),
+            sides: [base, &b.samples].map(summary),
+            pair,
+            question,
+            comparison,
+            confirmed: is_rerun.then_some(false),
+            accepted,
+        }
+    }
+
+    /// Where both sides have a past, that with more noise.
+    fn noise(&self, own: &SeriesId, other: &SeriesId) -> Option<Noise> {
+        let mut ids = vec![own, other];
+        ids.dedup();
+        let known = ids
+            .into_iter()
+            .filter_map(|id| self.beside.past.noise(id, &self.judged));
+        known.max_by(|a, b| a.sigma_log.total_cmp(&b.sigma_log))
+    }
+
+    /// Whether an acceptance moves the baseline of a pair, or is about its candidate; None where it
+    /// does not bear on it: both sides are older, or both newer.
+    fn moved(&self, (baseline, candidate, _): &Pair, from: &AcceptedFrom) -> Option<bool> {
+        if *candidate == from.key {
+            return Some(false);
+        }
+        let first = |key: &Key| self.beside.first_ms.get(key).copied();
+        let is_between = *baseline != from.key
+            && first(baseline)? < from.since_ms
+            && from.since_ms < first(candidate)?;
+        is_between.then_some(true)
+    }
+
+    /// The comparison; where a rerun was made, what both looks say together.
+    fn compared(
+        &self,
+        pair: &Pair,
+        base: &[Sample],
+        cand: &[Sample],
+        question: &Question,
+    ) -> (Comparison, bool) {
+        let Some(first) = self.beside.confirmations.get(pair) else {
+            return (compare(base, cand, question), false);
+        };
+        let before = |side: &[Sample]| -> Vec<Sample> {
+            side.iter().copied().filter(|s| s.round < *first).collect()
+        };
+        let after = |side: &[Sample]| -> Vec<Sample> {
+            side.iter().copied().filter(|s| s.round >= *first).collect()
+        };
+        let screen = compare(&before(base), &before(cand), question);
+        let (base, cand) = (after(base), after(cand));
+        // One that was broken off says nothing.
+        if base.len().min(cand.len()) < self.policy.look.max(2) as usize {
+            return (screen, false);
+        }
+        let rerun = compare(&base, &cand, question);
+        (merge(&screen, &rerun, &self.policy), true)
+    }
+}
+
+/// The median; None of no sample.
+pub fn level(samples: &[Sample]) -> Option<f64> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    median(&values)
+}
+
+/// Mean and standard deviation, 0 of a single sample; None of no sample.
+pub fn summary(samples: &[Sample]) -> Option<Summary> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    Some(Summary {
+        mean: mean(&values)?,
+        stddev: stddev(&values).unwrap_or(0.0),
+        n: values.len(),
+    })
+}
