@@ -8,6 +8,7 @@ mod lab;
 mod repo;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 
 use serde_json::Value;
 
@@ -76,7 +77,7 @@ impl Sources {
                 name.to_ascii_uppercase()
             )
         };
-        let oops = if self.is_broken { "oops\n" } else { "" };
+        let oops = if self.is_broken { "#error oops\n" } else { "" };
         let main = format!(
             "{}{oops}#include <stdio.h>\n#include <string.h>\n#include \"a.h\"\n#include \"b.h\"\n\
              int main(int argc, char **argv) {{\n\
@@ -272,4 +273,173 @@ fn sixty_commits_build_and_measure_what_they_can_have_changed() {
         "{worse:?}"
     );
     lab.assert_clean();
+}
+
+/// What a `matrix plan` that cannot be made says, with folders by name.
+fn error_of(lab: &Lab, repository: &str, version: &str) -> String {
+    let words = [
+        "plan",
+        "matrix.toml",
+        "--repo",
+        repository,
+        "--version",
+        version,
+    ];
+    let output = lab.matrix(&words).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{version}");
+    let text = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<&str> = text
+        .split_whitespace()
+        .filter(|word| *word != "│")
+        .collect();
+    let lab = lab.path("").display().to_string();
+    lines
+        .join(" ")
+        .replace(repository, "REPO")
+        .replace(&lab, "LAB/")
+}
+
+#[test]
+fn errors_of_versions_are_one_line_with_a_remedy() {
+    let repo = Repo::new();
+    let sources = Sources {
+        core: (1, 0),
+        a: (1, 0),
+        b: (1, 0),
+        is_broken: false,
+    };
+    for (name, text) in sources.texts() {
+        repo.write(name, &text);
+    }
+    let first = repo.commit("first");
+    repo.write("a.h", "#define A 2\n");
+    let second = repo.commit("second");
+    repo.git(&["tag", "v1.0"]);
+    let lab = Lab::new(MATRIX);
+    let path = repo.path();
+    let check =
+        |version: &str, expected: &str| assert_eq!(error_of(&lab, &path, version), expected);
+    check(
+        "v1.00",
+        "× `v1.00` is not a revision of `REPO`; did you mean `v1.0`?",
+    );
+    check(
+        "main..main",
+        "× no commits in `main..main`: both ends are the same commit",
+    );
+    check(
+        "x=main~1..main",
+        "× `x=main~1..main` does not name a version: a range is many versions and cannot have a label",
+    );
+    check(
+        "main+no.mbox",
+        "× cannot read the patches in no.mbox: No such file or directory (os error 2)",
+    );
+    let patch = repo.git(&["format-patch", "--stdout", "main~1..main"]);
+    fs::write(lab.path("series.mbox"), patch + "\n").unwrap();
+    let base = &second[..12];
+    check(
+        "main+series.mbox",
+        &format!(
+            "× patch 1 of series.mbox, \"second\", does not apply to {base}: a.h at the hunk for line 1: \
+             patch failed: a.h:1; a.h: patch does not apply; \
+             rebase the series, or name the commit that it was made for"
+        ),
+    );
+    let gone = lab.path("gone").display().to_string();
+    assert_eq!(
+        error_of(&lab, &gone, "main"),
+        "× no repository at `REPO`: there is no such folder; check `repo` or `--repo`"
+    );
+
+    let shallow = lab.path("shallow").display().to_string();
+    repo.git(&[
+        "clone",
+        "--quiet",
+        "--depth=1",
+        &format!("file://{path}"),
+        &shallow,
+    ]);
+    let expected = format!(
+        "× `{first}` is not a revision of `REPO`; the clone is shallow and may lack it: run `git fetch \
+         --unshallow` there"
+    );
+    assert_eq!(error_of(&lab, &shallow, &first), expected);
+    assert_eq!(
+        fs::read_dir(lab.path(".matrix")).unwrap().count(),
+        1,
+        "only the mirrors"
+    );
+}
+
+#[test]
+fn patches_names_and_against() {
+    let repo = Repo::new();
+    let mut sources = Sources {
+        core: (1, 0),
+        a: (50, 0),
+        b: (1, 0),
+        is_broken: false,
+    };
+    let write = |sources: &Sources| {
+        for (name, text) in sources.texts() {
+            repo.write(name, &text);
+        }
+    };
+    write(&sources);
+    repo.commit("first");
+    repo.git(&["branch", "topic"]);
+    sources.a.0 += 80_000;
+    write(&sources);
+    repo.commit("a is slower");
+    let lab = Lab::new(MATRIX);
+    fs::write(
+        lab.path("s.mbox"),
+        repo.git(&["format-patch", "--stdout", "topic..main"]) + "\n",
+    )
+    .unwrap();
+    let path = repo.path();
+    let words = [
+        "--repo",
+        &path,
+        "--version",
+        "new=topic+s.mbox",
+        "--against",
+        "old=topic",
+    ];
+    let ran = lab.start_with("matrix.toml", "events", &words).wait();
+    ran.assert_code(1);
+    assert_eq!(built(&ran), ["old", "new"]);
+    let cells = |version: &str, backends: &[&str]| -> Vec<String> {
+        let pairs = backends
+            .iter()
+            .flat_map(|backend| ["1", "2"].map(|size| (backend, size)));
+        pairs
+            .map(|(backend, size)| format!("version={version},backend={backend},size={size}"))
+            .collect()
+    };
+    // `b` cannot have changed: what was measured of the old version holds for the new one.
+    assert_eq!(
+        ran.cells(),
+        [cells("new", &["a"]), cells("old", &["a", "b"])].concat()
+    );
+    let verdicts = ran.document["verdicts"].as_array().unwrap();
+    assert_eq!(verdicts.len(), 4, "{verdicts:?}");
+    for verdict in verdicts {
+        assert_eq!(
+            (&verdict["baseline"], &verdict["candidate"]),
+            (&"old".into(), &"new".into())
+        );
+        let is_a = verdict["cell"].as_str().unwrap().contains("backend=a");
+        assert_eq!(
+            verdict["verdict"],
+            if is_a { "regression" } else { "same" },
+            "{verdict}"
+        );
+    }
+    // The commit that the patch became has the tree of `main`: nothing is built or measured for it.
+    let main = ["--repo", &path, "--version", "main"];
+    let again = lab.start_with("matrix.toml", "events", &main).wait();
+    again.assert_code(0);
+    assert_eq!((built(&again), again.measured()), (Vec::new(), Vec::new()));
 }

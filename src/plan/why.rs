@@ -1,13 +1,13 @@
 //! Owns why a step runs: which of its inputs changed since it was last run, from what to what.
 //! Does not know where the old inputs are kept.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::dag::{Plan, Todo};
 use super::key::{InputTexts, Inputs};
-use super::steps::{BUILD, SOURCES, SUBJECT};
+use super::steps::{BUILD, SOURCES, SUBJECT, Subject};
 use crate::words::diag::Diagnostic;
 
 /// Characters of a value that are shown.
@@ -79,7 +79,7 @@ pub fn why(
     for inputs in inputs {
         inputs.tell(&plan.cells, &|cell| due.contains(&cell), &mut texts)?;
     }
-    let changes = Changes::between(past.inputs, &texts);
+    let changes = Changes::between(plan, inputs, past.inputs, &texts);
     let mut reasons: BTreeMap<String, Reason> = BTreeMap::new();
     for (run, _) in todo
         .rounds
@@ -97,10 +97,7 @@ pub fn why(
             }
             (None, Some(failure)) => format!("failed last time: {}", first_line(&failure)),
             _ if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
-            _ => {
-                let sources = (past.files)(cell)?.filter(|sources| !sources.files.is_empty());
-                changes.of(plan, inputs, cell, sources.as_ref())?
-            }
+            _ => changes.of(cell, past.files)?,
         };
         let reason = reasons.entry(why.clone()).or_insert_with(|| Reason {
             why,
@@ -114,115 +111,106 @@ pub fn why(
     Ok(reasons)
 }
 
-/// Old value (None: it is new) and new value (None: it is gone).
-type Change<'a> = (Option<&'a str>, Option<&'a str>);
-
 /// Nothing is known of an earlier run.
 const NEW: &str = "new: nothing of this matrix was measured yet";
 
-/// Differences of inputs: name → projection → old value (None: it is new) and new value (None: it is
-/// gone).
+/// Inputs then and now.
 struct Changes<'a> {
-    by_name: HashMap<&'a str, HashMap<&'a str, Change<'a>>>,
-    /// Projections that were there before, by input name.
-    before: HashMap<&'a str, Vec<&'a str>>,
-    now: HashMap<&'a str, HashSet<&'a str>>,
+    plan: &'a Plan<'a>,
+    inputs: &'a [Inputs<'a>],
+    old: &'a InputTexts,
+    new: &'a InputTexts,
+    /// Inputs that differ in some cell, are new or are gone.
+    changed: BTreeSet<&'a str>,
+    /// The axes that each input depended on.
+    axes: HashMap<&'a str, BTreeSet<Vec<usize>>>,
+    /// Values that each axis had, as far as inputs depended on it.
+    values: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
 impl<'a> Changes<'a> {
-    fn between(old: &'a InputTexts, new: &'a InputTexts) -> Self {
-        let mut changes = Changes {
-            by_name: HashMap::new(),
-            before: HashMap::new(),
-            now: HashMap::new(),
-        };
-        for ((place, name), value) in new {
-            let before = old.get(&(place.clone(), name.clone()));
-            if before != Some(value) {
-                let by_place = changes.by_name.entry(name.as_str()).or_default();
-                by_place.insert(
-                    place.as_str(),
-                    (before.map(String::as_str), Some(value.as_str())),
-                );
-            }
-            changes
-                .now
-                .entry(name.as_str())
-                .or_default()
-                .insert(place.as_str());
-        }
-        for ((place, name), value) in old {
-            changes
-                .before
-                .entry(name.as_str())
-                .or_default()
-                .push(place.as_str());
-            // A word that the command does not have any more; other projections of it may just not
-            // be part of this plan.
-            if !changes.now.contains_key(name.as_str()) {
-                let by_place = changes.by_name.entry(name.as_str()).or_default();
-                by_place.insert(place.as_str(), (Some(value.as_str()), None));
+    fn between(
+        plan: &'a Plan<'a>,
+        inputs: &'a [Inputs<'a>],
+        old: &'a InputTexts,
+        new: &'a InputTexts,
+    ) -> Self {
+        let mut changed = BTreeSet::new();
+        let names: HashSet<&str> = new.keys().map(|(_, name)| name.as_str()).collect();
+        for (key, value) in new {
+            if old.get(key) != Some(value) {
+                changed.insert(key.1.as_str());
             }
         }
-        changes
-            .before
-            .values_mut()
-            .for_each(|places| places.sort_unstable());
-        changes
+        let mut axes: HashMap<&str, BTreeSet<Vec<usize>>> = HashMap::new();
+        let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (place, name) in old.keys() {
+            if !names.contains(name.as_str()) {
+                changed.insert(name.as_str());
+            }
+            let parts = place.split(',').filter_map(|part| part.split_once('='));
+            let mut of_name = Vec::new();
+            for (axis, value) in parts {
+                values.entry(axis).or_default().insert(value);
+                of_name.extend(plan.cells.axis(axis));
+            }
+            axes.entry(name.as_str()).or_default().insert(of_name);
+        }
+        Changes {
+            plan,
+            inputs,
+            old,
+            new,
+            changed,
+            axes,
+            values,
+        }
     }
 
+    /// What changed for a cell. `sources`: what differs in those of its version.
     fn of(
         &self,
-        plan: &Plan,
-        inputs: &[Inputs],
         cell: &[u16],
-        sources: Option<&Sources>,
+        sources: &dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic>,
     ) -> Result<String, Diagnostic> {
+        let sources = sources(cell)?.filter(|sources| !sources.files.is_empty());
         // All else follows from a version that is new.
-        if let Some(sources) = sources.filter(|sources| sources.since.is_some()) {
+        if let Some(sources) = sources.as_ref().filter(|sources| sources.since.is_some()) {
             return Ok(sources.text());
         }
-        if self.before.is_empty() {
-            return Ok(NEW.to_owned());
+        Ok(self.text(cell, sources.as_ref()))
+    }
+
+    fn text(&self, cell: &[u16], sources: Option<&Sources>) -> String {
+        if self.old.is_empty() {
+            return NEW.to_owned();
+        }
+        if let Some(new) = self.new_value(cell) {
+            return new;
         }
         let mut parts: BTreeMap<&str, String> = BTreeMap::new();
-        let mut commands: BTreeMap<&str, Vec<WordChange>> = BTreeMap::new();
-        let name_of_cell = plan.cells.name(cell);
-        for (name, by_place) in &self.by_name {
-            let here = inputs.iter().find_map(|inputs| inputs.place_of(name, cell));
-            let here = match &here {
-                Some(place) => by_place.get_key_value(place.as_str()),
-                // Gone: it counted here if its part of the cell is part of this one.
-                None => by_place
-                    .iter()
-                    .find(|(place, _)| is_part(place, &name_of_cell)),
+        for name in &self.changed {
+            let command = name.rsplit_once(", word ").map(|(command, _)| command);
+            let told = match command {
+                Some(command) if parts.contains_key(command) => None,
+                Some(command) => {
+                    let (old, new) = (
+                        self.words(command, cell, Self::then),
+                        self.words(command, cell, Self::now),
+                    );
+                    (old != new).then(|| (command, words_changed(command, &old, &new)))
+                }
+                None => match (self.then(name, cell), self.now(name, cell)) {
+                    (Some(old), Some(new)) if old == new => None,
+                    (None, None) => None,
+                    (None, Some(_)) => Some((*name, format!("{name} is new"))),
+                    (Some(old), new) => {
+                        let new = new.unwrap_or("(gone)");
+                        Some((*name, format!("{name}: {} → {}", short(old), short(new))))
+                    }
+                },
             };
-            let Some((place, &(old, new))) = here else {
-                continue;
-            };
-            match (name.rsplit_once(", word "), old) {
-                (Some((command, number)), _) if self.was_there(command, &name_of_cell) => {
-                    let number = number.parse().unwrap_or(0);
-                    commands
-                        .entry(command)
-                        .or_default()
-                        .push((number, old, new));
-                }
-                (_, None) => {
-                    parts.extend(self.new_value(plan, name, place).map(|new| (*name, new)));
-                }
-                (_, Some(old)) => {
-                    let new = new.unwrap_or("(gone)");
-                    parts.insert(name, format!("{name}: {} → {}", short(old), short(new)));
-                }
-            }
-        }
-        for (command, words) in commands {
-            parts.insert(command, words_changed(command, words));
-        }
-        // A new value of an axis explains all that follows from it.
-        if let Some(new) = parts.values().find(|part| part.starts_with("axis ")) {
-            return Ok(new.clone());
+            parts.extend(told);
         }
         // The files tell more than the digest of them.
         let has_sources = parts.keys().any(|name| name.starts_with(SOURCES));
@@ -230,85 +218,92 @@ impl<'a> Changes<'a> {
             parts.retain(|name, _| !name.starts_with(SOURCES));
             parts.insert(SOURCES, sources.text());
         }
-        // So does what an artifact is built from.
-        if parts
-            .keys()
-            .any(|name| name.starts_with(BUILD) || name.starts_with(SOURCES))
-        {
+        // So does what an artifact is built from; the inputs of builds come first.
+        let is_built = !matches!(self.plan.steps.subjects.of(cell), Subject::Installed(_));
+        let of_build = |name: &&str| {
+            let is_input = self
+                .inputs
+                .first()
+                .and_then(|build| build.place_of(name, cell));
+            name.starts_with(BUILD) || name.starts_with(SOURCES) || is_input.is_some()
+        };
+        if is_built && parts.keys().any(of_build) {
             parts.remove(SUBJECT);
         }
         let parts: Vec<String> = parts.into_values().collect();
-        Ok(match parts.is_empty() {
+        match parts.is_empty() {
             true => "not measured yet, though its inputs are known".to_owned(),
             false => parts.join("; "),
+        }
+    }
+
+    /// A value of an axis that is new explains all that follows from it.
+    fn new_value(&self, cell: &[u16]) -> Option<String> {
+        self.values.iter().find_map(|(name, old)| {
+            let axis = self.plan.cells.axis(name)?;
+            let value = self.plan.cells.label(cell, axis);
+            if old.contains(value) {
+                return None;
+            }
+            let labels = self.plan.cells.axes[axis].labels.iter();
+            let now: BTreeSet<&str> = labels.map(String::as_str).collect();
+            let gone: Vec<&&str> = old.difference(&now).collect();
+            Some(match (gone.as_slice(), now.difference(old).count()) {
+                ([old], 1) => format!("axis {name}: {old} → {value}"),
+                _ => format!("axis {name}: {value} is new"),
+            })
         })
     }
 
-    /// Whether some word of a command was known in this cell before.
-    fn was_there(&self, command: &str, cell: &str) -> bool {
-        let first = format!("{command}, word 1");
-        self.before
-            .get(first.as_str())
-            .is_some_and(|places| places.iter().any(|place| is_part(place, cell)))
+    /// The value that an input had in a cell.
+    fn then(&self, name: &str, cell: &[u16]) -> Option<&'a str> {
+        let axes = self.axes.get(name)?;
+        axes.iter().find_map(|axes| {
+            let place = self.plan.scope().name_of(cell, axes);
+            self.old.get(&(place, name.to_owned())).map(String::as_str)
+        })
     }
 
-    /// An input without a past: a value of an axis is new, perhaps instead of one that is gone.
-    fn new_value(&self, plan: &Plan, name: &str, place: &str) -> Option<String> {
-        let before = self.before.get(name)?;
-        for part in place.split(',').filter(|part| !part.is_empty()) {
-            let (axis, value) = part.split_once('=')?;
-            let parts = before.iter().flat_map(|place| place.split(','));
-            let values = parts.filter_map(|part| part.strip_prefix(axis)?.strip_prefix('='));
-            let old: HashSet<&str> = values.collect();
-            if old.contains(value) {
-                continue;
-            }
-            let axis_of = &plan.cells.axes[plan.cells.axis(axis)?];
-            let now: HashSet<&str> = axis_of.labels.iter().map(String::as_str).collect();
-            let mut gone: Vec<&&str> = old.difference(&now).collect();
-            gone.sort();
-            let added = now.difference(&old).count();
-            return Some(match (gone.as_slice(), added) {
-                ([old], 1) => format!("axis {axis}: {old} → {value}"),
-                _ => format!("axis {axis}: {value} is new"),
-            });
-        }
-        Some(format!("{name} is new"))
+    /// The value that it has now.
+    fn now(&self, name: &str, cell: &[u16]) -> Option<&'a str> {
+        let place = self
+            .inputs
+            .iter()
+            .find_map(|inputs| inputs.place_of(name, cell))?;
+        self.new.get(&(place, name.to_owned())).map(String::as_str)
+    }
+
+    /// All words of a command.
+    fn words(
+        &self,
+        command: &str,
+        cell: &[u16],
+        value: fn(&Self, &str, &[u16]) -> Option<&'a str>,
+    ) -> Vec<&'a str> {
+        (1..)
+            .map_while(|word| value(self, &format!("{command}, word {word}"), cell))
+            .collect()
     }
 }
 
-/// The number of a word, what it was and what it is.
-type WordChange<'a> = (usize, Option<&'a str>, Option<&'a str>);
-
 /// Only the words between the first and the last that differ.
-fn words_changed(command: &str, mut words: Vec<WordChange>) -> String {
-    words.sort_unstable();
-    if let [(number, Some(old), Some(new))] = words[..] {
-        return format!("{command}, word {number}: {} → {}", short(old), short(new));
-    }
-    let side = |pick: &dyn Fn(&WordChange) -> Option<String>| -> Vec<String> {
-        words.iter().filter_map(pick).collect()
-    };
-    let old = side(&|word| word.1.map(str::to_owned));
-    let new = side(&|word| word.2.map(str::to_owned));
-    let start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+fn words_changed(command: &str, old: &[&str], new: &[&str]) -> String {
+    let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let ends = old[start..].iter().rev().zip(new[start..].iter().rev());
     let end = ends.take_while(|(a, b)| a == b).count();
-    let middle = |words: &[String]| match &words[start..words.len() - end] {
+    let middle = |words: &[&str]| match &words[start..words.len() - end] {
         [] => "(nothing)".to_owned(),
         words => words.join(" "),
     };
+    let word = match (old.len() - start - end, new.len() - start - end) {
+        (1, 1) => format!(", word {}", start + 1),
+        _ => String::new(),
+    };
     format!(
-        "{command}: {} → {}",
-        short(&middle(&old)),
-        short(&middle(&new))
+        "{command}{word}: {} → {}",
+        short(&middle(old)),
+        short(&middle(new))
     )
-}
-
-/// Whether each part of a projection's name is part of a cell's name.
-fn is_part(place: &str, cell: &str) -> bool {
-    let mut parts = place.split(',').filter(|part| !part.is_empty());
-    parts.all(|part| cell.split(',').any(|known| known == part))
 }
 
 fn short(text: &str) -> String {
@@ -332,13 +327,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inserted_word_is_told_alone() {
+    fn only_the_words_that_differ_are_told() {
         let check = |old: &[&str], new: &[&str], told: &str| {
-            let words = (0..old.len().max(new.len()))
-                .map(|i| (i + 1, old.get(i).copied(), new.get(i).copied()))
-                .filter(|(_, old, new)| old != new)
-                .collect();
-            assert_eq!(words_changed("run command", words), told);
+            assert_eq!(words_changed("run command", old, new), told);
         };
         check(&["a", "b"], &["a", "c"], "run command, word 2: `b` → `c`");
         check(
@@ -351,5 +342,7 @@ mod tests {
             &["a", "b"],
             "run command: `x` → `(nothing)`",
         );
+        check(&["a", "a"], &["a"], "run command: `a` → `(nothing)`");
+        check(&[], &["a", "b"], "run command: `(nothing)` → `a b`");
     }
 }

@@ -29,13 +29,34 @@ pub fn record(
     let maker = Maker::new(plan.matrix, &plan.cells, world, &placeholders);
     let due = |cell: usize| todo.rounds[plan.steps.runs.of_cell[cell] as usize] > 0;
     let mut texts: Inputs = maker.input_texts(&plan.steps, &due)?;
+    let old = match store.inputs(&plan.matrix.name) {
+        Ok(old) => old,
+        Err(error) => return Ok(Err(error)),
+    };
+    let stale = stale(&old, &texts);
     for version in &world.versions.list {
         if let Some(commit) = &version.commit {
             let place = format!("version={}", version.label);
             texts.insert((place, COMMIT.to_owned()), commit.id.to_string());
         }
     }
-    Ok(store.put_inputs(&plan.matrix.name, &texts))
+    Ok(store.put_inputs(&plan.matrix.name, &texts, &stale))
+}
+
+/// What no step depends on any more: inputs that are gone, or that depend on other axes now.
+fn stale(old: &Inputs, new: &Inputs) -> Vec<(String, String)> {
+    fn axes(place: &str) -> Vec<&str> {
+        let parts = place.split(',').filter_map(|part| part.split_once('='));
+        parts.map(|(axis, _)| axis).collect()
+    }
+    let now: HashMap<&str, Vec<&str>> = new
+        .keys()
+        .map(|(place, name)| (name.as_str(), axes(place)))
+        .collect();
+    let is_stale = |(place, name): &&(String, String)| {
+        name != COMMIT && now.get(name.as_str()) != Some(&axes(place))
+    };
+    old.keys().filter(is_stale).cloned().collect()
 }
 
 /// Why each run step is to be done.

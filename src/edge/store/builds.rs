@@ -106,8 +106,13 @@ impl Store {
         self.sqlite(read())
     }
 
-    /// Replaces inputs, and leaves those of other cells as they are.
-    pub fn put_inputs(&self, matrix: &str, inputs: &Inputs) -> Result<(), StoreError> {
+    /// Replaces inputs, forgets those that are `stale`, and leaves those of other cells as they are.
+    pub fn put_inputs(
+        &self,
+        matrix: &str,
+        inputs: &Inputs,
+        stale: &[(String, String)],
+    ) -> Result<(), StoreError> {
         self.check_name("matrix", matrix)?;
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
@@ -116,6 +121,12 @@ impl Store {
                     "INSERT INTO input (matrix, projection, name, value) VALUES (?1, ?2, ?3, ?4)
                      ON CONFLICT DO UPDATE SET value = excluded.value",
                 )?;
+                let mut delete = transaction.prepare_cached(
+                    "DELETE FROM input WHERE matrix = ?1 AND projection = ?2 AND name = ?3",
+                )?;
+                for (projection, name) in stale {
+                    delete.execute(params![matrix, projection, name])?;
+                }
                 for ((projection, name), value) in inputs {
                     insert.execute(params![matrix, projection, name, value])?;
                 }

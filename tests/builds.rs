@@ -1,0 +1,200 @@
+//! Owns builds that are cut short: by a kill, by a full disk, by another run of the same matrix.
+//! Does not know what is measured with what was built.
+
+#[allow(dead_code)]
+#[path = "run/lab.rs"]
+mod lab;
+#[allow(dead_code)]
+#[path = "versions/repo.rs"]
+mod repo;
+
+use std::collections::HashSet;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::process::Command;
+use std::time::Duration;
+
+use lab::{Lab, Ran, need};
+use repo::Repo;
+
+const KILLS: u64 = 30;
+const VERSIONS: usize = 4;
+/// Of an artifact: enough that a kill or a full disk meets its copy.
+const ARTIFACT_MIB: usize = 24;
+
+/// A build that is slow and not atomic, as that of a careless makefile: it makes what is not there.
+fn matrix(artifact_mib: usize) -> String {
+    format!(
+        r#"
+        [subject.git]
+        repo  = "nowhere"
+        paths = ["src"]
+        [build]
+        run = [
+          ["sh", "-c", "echo build >> $TMPDIR/log; cmp -s $0 src || {{ rm -f blob prog; cp $0 src; }}", "{{{{ src }}}}/src"],
+          ["sh", "-c", "test -e blob || {{ for i in $(seq 20); do printf '%0256d' $i >> blob; sleep 0.01; done; }}"],
+          ["sh", "-c", "test -e prog || {{ cat $0 blob > prog; head -c {artifact_mib}M /dev/zero >> prog; }}", "{{{{ src }}}}/src"],
+        ]
+        artifacts = ["prog"]
+        [run]
+        command = ["sh", "-c", "sleep 0.01; echo v=$(wc -c < $0) w=$(head -c 2 $0)", "{{{{ bin }}}}/prog"]
+        parser  = {{ kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }}
+        repeat  = 2
+        [metrics.v]
+        better = "higher"
+        [metrics.w]
+        better = "higher"
+        "#
+    )
+}
+
+fn repo() -> Repo {
+    let repo = Repo::new();
+    for number in 0..=VERSIONS {
+        repo.write("src", &format!("{}\n", 10 + number));
+        repo.commit("next");
+    }
+    repo
+}
+
+fn words(repository: &str) -> Vec<String> {
+    let range = format!("main~{VERSIONS}..main");
+    ["--repo", repository, "--version", &range]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn run(lab: &Lab, words: &[String]) -> Ran {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    lab.start_with("matrix.toml", "events", &words).wait()
+}
+
+/// Every sample is there once and comes from a whole artifact of its own version.
+fn assert_whole(lab: &Lab, artifact_mib: usize) {
+    let samples = lab.samples();
+    assert_eq!(samples.len(), VERSIONS * 2, "{samples:?}");
+    assert!(samples.values().all(|count| *count == 1), "{samples:?}");
+    let size = 3 + 20 * 256 + (artifact_mib << 20);
+    let wrong = format!("SELECT count(*) FROM samples WHERE metric = 'v' AND value <> {size}");
+    assert_eq!(lab.count(&wrong), 0);
+    let artifacts: HashSet<String> = fs::read_dir(lab.path(".matrix/artifacts"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(artifacts.len(), VERSIONS, "{artifacts:?}");
+    assert!(
+        artifacts.iter().all(|name| !name.contains("half")),
+        "{artifacts:?}"
+    );
+    assert_eq!(
+        lab.count("SELECT count(DISTINCT value) FROM samples WHERE metric = 'w'"),
+        VERSIONS as i64
+    );
+    lab.assert_clean();
+}
+
+#[test]
+fn kill_at_any_moment_of_a_build() {
+    let repo = repo();
+    let lab = Lab::new(&matrix(ARTIFACT_MIB));
+    let words = words(&repo.path());
+    let list: Vec<&str> = words.iter().map(String::as_str).collect();
+    for kill in 0..KILLS {
+        let random = RandomState::new().hash_one(kill);
+        let running = lab.start_with("matrix.toml", "events", &list);
+        std::thread::sleep(Duration::from_millis(60 + random % 900));
+        running.kill();
+    }
+    let ran = run(&lab, &words);
+    ran.assert_code(0);
+    assert_eq!(ran.failed(), Default::default());
+    assert_whole(&lab, ARTIFACT_MIB);
+}
+
+/// Kills in the copy itself, which a random moment seldom meets.
+#[test]
+fn kill_while_an_artifact_is_copied() {
+    let repo = repo();
+    let lab = Lab::new(&matrix(ARTIFACT_MIB));
+    let words = words(&repo.path());
+    let list: Vec<&str> = words.iter().map(String::as_str).collect();
+    let halves = || {
+        let entries = fs::read_dir(lab.path(".matrix/artifacts"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().contains(".half-"))
+            .count()
+    };
+    let running = lab.start_with("matrix.toml", "events", &list);
+    lab::wait_until("a half copied artifact", || halves() > 0);
+    running.kill();
+    // Where the copy was faster than the kill there is nothing to put away, which is fine too.
+    println!("{} half copied", halves());
+    run(&lab, &words).assert_code(0);
+    assert_whole(&lab, ARTIFACT_MIB);
+}
+
+fn mount(lab: &Lab, options: &str) {
+    need("mount", "mount");
+    let state = lab.path(".matrix");
+    fs::create_dir_all(&state).unwrap();
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", options, "none"])
+        .arg(&state)
+        .status();
+    assert!(mount.unwrap().success(), "mounting needs root");
+}
+
+/// The artifact has 4 MiB and is there twice, in the build folder and where it is kept.
+#[test]
+fn a_disk_that_is_full_while_building_and_copying() {
+    let repo = repo();
+    let words = words(&repo.path());
+    for (size, when) in [
+        ("2M", "the build of"),
+        ("6M", "the build of"),
+        ("11M", "the build of"),
+    ] {
+        let lab = Lab::new(&matrix(4));
+        mount(&lab, &format!("size={size}"));
+        let full = run(&lab, &words);
+        full.assert_code(2);
+        let errors = full.errors().join("\n");
+        assert!(
+            errors.contains(when) && errors.contains("the disk is full"),
+            "{size}: {errors}"
+        );
+        assert!(
+            errors.contains("make space there and run again"),
+            "{size}: {errors}"
+        );
+
+        mount(&lab, "remount,size=128M");
+        let rest = run(&lab, &words);
+        rest.assert_code(0);
+        assert_eq!(rest.failed(), Default::default(), "{size}");
+        assert_whole(&lab, 4);
+    }
+}
+
+#[test]
+fn two_runs_at_once_do_each_step_once() {
+    let repo = repo();
+    let lab = Lab::new(&matrix(1));
+    let words = words(&repo.path());
+    let list: Vec<&str> = words.iter().map(String::as_str).collect();
+    let pair = ["events", "events-2"].map(|events| lab.start_with("matrix.toml", events, &list));
+    for running in pair {
+        let ran = running.wait();
+        ran.assert_code(0);
+        assert_eq!(ran.failed(), Default::default());
+    }
+    assert_eq!(lab.log().len(), VERSIONS, "each version is built once");
+    for (kind, count) in [("build", VERSIONS), ("run", VERSIONS * 2)] {
+        let attempts = format!("SELECT count(*) FROM attempt WHERE kind = '{kind}'");
+        assert_eq!(lab.count(&attempts), count as i64, "{kind}");
+    }
+    assert_whole(&lab, 1);
+}
