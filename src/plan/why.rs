@@ -171,7 +171,7 @@ impl<'a> Changes<'a> {
     fn of(
         &self,
         cell: &[u16],
-        sources: &dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic>,
+        sources: &SourcesOf,
     ) -> Result<String, Diagnostic> {
         let sources = sources(cell)?.filter(|sources| !sources.files.is_empty());
         // All else follows from a version that is new.
