@@ -331,8 +331,8 @@ mod tests {
         let check = |got: Result<(), String>, expected: &str| {
             assert_eq!(got.unwrap_err(), format!("`f.csv`, {expected}"));
         };
-        let of_series = |text| series(text).map(|_| ());
-        let of_sides = |text| sides(text).map(|_| ());
+        let of_series = |text: &str| series(text).map(|_| ());
+        let of_sides = |text: &str| sides(text).map(|_| ());
         check(
             of_series("r,a\nr1,x\n"),
             "line 2, column 2: `x` in `a` is no finite number; a gap is an empty cell",
