@@ -32,14 +32,21 @@ install_missing() {
 type -P cargo >/dev/null || { echo "cargo is missing: install Rust, https://rustup.rs" >&2; exit 2; }
 install_missing
 
-step "cargo fmt --check"
-cargo fmt --check
+# All checks are made even if one fails; the last lines say which did.
+failed=()
+check() {
+    step "$*"
+    "$@" || failed+=("$*")
+}
 
-step "cargo clippy"
-cargo clippy --locked --all-targets -- -D warnings
+check cargo fmt --check
+check cargo clippy --locked --all-targets -- -D warnings
+check python3 tests/licences.py
+check cargo test --locked --no-fail-fast
 
-step "licences of the dependencies"
-python3 tests/licences.py
-
-step "cargo test"
-cargo test --locked --no-fail-fast
+if [ ${#failed[@]} -gt 0 ]; then
+    step "failed"
+    printf '%s\n' "${failed[@]}"
+    exit 1
+fi
+step "all checks passed"

@@ -8,6 +8,7 @@
 //! - Compared is the whole of standard output; where that is empty, of standard error.
 //! - `[exit N]` is the last line of a command that does not end with 0.
 //! - `$ cells …` takes the arguments of `matrix plan` and prints the names of the cells, sorted.
+//! - Numbers of many digits are cut to four: the last ones are not the same on every machine.
 //! - The folder's path, keys and tiny durations are replaced: `[DIR]`, `[KEY]`, `[TIME]`.
 
 use std::fmt::Write as _;
@@ -15,7 +16,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use regex::Regex;
+use regex::{Captures, Regex};
+use snapbox::Data;
+use snapbox::report::{self, Palette};
 use tempfile::TempDir;
 
 /// A copy of a scenario's folder, in which commands run.
@@ -86,7 +89,9 @@ impl Copy {
             let pattern = Regex::new(&format!("(?m){pattern}")).unwrap();
             text = pattern.replace_all(&text, instead).into_owned();
         }
-        text
+        let long = Regex::new(r"-?\d+\.\d{5,}(e-?\d+)?").unwrap();
+        let short = |number: &Captures| format!("{:.3e}", number[0].parse::<f64>().unwrap());
+        long.replace_all(&text, short).into_owned()
     }
 }
 
@@ -119,20 +124,19 @@ fn replay(copy: &Copy, transcript: &str) -> String {
     now
 }
 
-/// The lines that are not the same at the same place, `-` expected and `+` printed now.
-fn difference(expected: &str, now: &str) -> String {
-    let (expected, now): (Vec<&str>, Vec<&str>) =
-        (expected.lines().collect(), now.lines().collect());
-    let same = |(a, b): &(&&str, &&str)| a == b;
-    let head = expected.iter().zip(&now).take_while(same).count();
-    let tails = expected[head..].iter().rev().zip(now[head..].iter().rev());
-    let tail = tails.take_while(same).count();
-    let mut text = format!("  after {head} equal lines\n");
-    for (sign, lines) in [('-', expected), ('+', now)] {
-        for line in &lines[head..lines.len() - tail] {
-            let _ = writeln!(text, "  {sign}{line}");
-        }
-    }
+fn difference(place: &Path, expected: String, now: String) -> String {
+    let (expected, now) = (Data::text(expected), Data::text(now));
+    let mut text = String::new();
+    let (old, new) = (place.display(), "now");
+    report::write_diff(
+        &mut text,
+        &expected,
+        &now,
+        Some(&old),
+        Some(&new),
+        Palette::plain(),
+    )
+    .unwrap();
     text
 }
 
@@ -169,8 +173,8 @@ fn scenarios_print_what_they_say() {
             if update {
                 fs::write(file, now).unwrap();
             } else {
-                let place = file.strip_prefix(cases()).unwrap().display();
-                let _ = writeln!(differences, "{place}:\n{}", difference(&expected, &now));
+                let place = file.strip_prefix(cases()).unwrap();
+                differences += &difference(place, expected, now);
             }
         }
     }

@@ -211,6 +211,26 @@ fn history_makes_single_samples_worth_something() {
 }
 
 #[test]
+fn noise_is_learned_within_sessions_and_past_wild_samples() {
+    let sessions = |level: [f64; 3], wild: f64| -> Vec<Vec<f64>> {
+        let around = |level: f64| [0.98, 0.99, 1.0, 1.01, 1.02].map(|x| x * level).to_vec();
+        let mut all = level.map(around).to_vec();
+        all[0][4] *= wild;
+        all
+    };
+    let sigma = |sessions: &[Vec<f64>]| Noise::from_sessions(sessions).unwrap().sigma_log;
+    let quiet = sigma(&sessions([100.0; 3], 1.0));
+    assert!((0.012..0.020).contains(&quiet), "{quiet}");
+    // A new level is no noise.
+    assert!((sigma(&sessions([100.0, 200.0, 50.0], 1.0)) - quiet).abs() < 1e-9);
+    assert!(sigma(&sessions([100.0; 3], 10.0)) < 2.0 * quiet);
+    assert_eq!(
+        Noise::from_sessions(&[vec![1.0], vec![0.0, -1.0], vec![]]),
+        None
+    );
+}
+
+#[test]
 fn half_width_of_a_cell() {
     let check = |values: &[f64], expected: Option<f64>| {
         let got = relative_half_width(values);

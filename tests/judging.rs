@@ -393,7 +393,7 @@ fn nights_with_environments(lab: &Lab, control: f64) {
                     metric: "lat",
                     value: level * (1.0 + 0.001 * f64::from((round * 7 + night * 3) % 5)),
                     unit: "ns",
-                    better: Better::Lower,
+                    better: Some(Better::Lower),
                 };
                 store.record(&attempt, &[reading]).unwrap();
             }

@@ -59,7 +59,10 @@ const HOMES: [(&str, &[&str]); 13] = [
     ("comfy_table", &["report/"]),
     ("blake3", &["words/key", "edge/host"]),
     ("csv", &["edge/csv"]),
-    ("tokio", &["run/execute", "edge/", "cli", "main"]),
+    (
+        "tokio",
+        &["run/execute", "run/setup", "edge/", "cli", "main"],
+    ),
 ];
 
 const PRINT_MACROS: [&str; 5] = ["println!", "eprintln!", "print!", "eprint!", "dbg!"];

@@ -66,7 +66,7 @@ pub fn run(quick: bool) {
                 "confirmed: at most 1 in 50",
             );
             for size in [1.0, 2.0, 3.0] {
-                let found = measure(&pools, families.div_ceil(2), &setup((0.01, size), 0.0));
+                let found = measure(&pools, families.div_ceil(5), &setup((0.01, size), 0.0));
                 figure(
                     &format!("{name}: 1% shifts of {size} sigma, false discoveries / power"),
                     format!(

@@ -13,6 +13,7 @@ use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
 use crate::report::changes::causes;
 use crate::report::model::{AcceptedRow, FORMAT};
 use crate::report::text::accepted_line;
+use crate::run::progress::say;
 use crate::words::diag::{Diagnostic, Sources};
 use crate::words::units::count;
 
@@ -47,7 +48,7 @@ pub fn accept(args: AcceptArgs) -> Exit {
             if args.common.json {
                 show::document(&json!({ "format": FORMAT, "accepted": rows }));
             } else if rows.is_empty() {
-                show::note("nothing is accepted");
+                say("nothing is accepted");
             } else {
                 let lines: Vec<String> = rows.iter().map(accepted_line).collect();
                 show::out(&format!("{}\n", lines.join("\n")));
@@ -114,7 +115,7 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
             exit: Exit::Nothing,
         });
     }
-    show::note(&format!("accepted: {}", count(series.len(), "metric")));
+    say(&format!("accepted: {}", count(series.len(), "metric")));
     Ok(Acceptance {
         id: 0,
         what,

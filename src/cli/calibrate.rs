@@ -2,11 +2,12 @@
 //! Does not know how noise becomes a number of repetitions.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use clap::Args;
 
 use super::load::load;
-use super::run::{RunArgs, block_on, current_plan, session};
+use super::run::{RunArgs, block_on, current_plan, progress, session};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
@@ -16,6 +17,7 @@ use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
 use crate::run::lookup;
 use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
+use crate::run::progress::say;
 use crate::words::diag::{Sources, suggest};
 
 /// The preset that the smallest effect is told for, where the matrix has it.
@@ -76,7 +78,9 @@ async fn measured(
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let run = RunArgs::calibrating(args.common.clone(), args.rounds);
-    let (id, summary) = session(&run, &loaded, &looked, &store).await?;
+    let progress = progress(&run)?;
+    let names = BTreeSet::from([machine.clone()]);
+    let (id, summary) = session(&run, &loaded, &looked, &names, &store, &progress).await?;
     let plan = current_plan(&run, &loaded, &looked, &store)?;
     let store = store.into_inner();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
@@ -97,7 +101,7 @@ async fn measured(
     };
     calibration.add(&plan, &found);
     for failed in &summary.failed {
-        show::note(&format!("failed: {}: {}", failed.cell, failed.reason));
+        say(&format!("failed: {}: {}", failed.cell, failed.reason));
     }
     let exit = match &summary {
         summary if summary.interrupted => Exit::Interrupted,

@@ -60,7 +60,7 @@ async fn side(common: &Common) -> Result<Side, Stop> {
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(common, &looked, &world)?;
-    let past = Past::of(&plan, store.as_ref())?;
+    let past = Past::of(&plan, store.as_ref(), &|_| true)?;
     let rounds = plan.repeat.min;
     let cells = past.with(|durations| keyed(&plan, &|key| (durations.run)(key) * rounds));
     Ok(Side(cells))

@@ -76,6 +76,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
         &plan,
         &known.todo,
         &args.cell,
+        &loaded.only,
         &places,
         &past,
     )?)

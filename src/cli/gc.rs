@@ -77,7 +77,7 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     if !args.dry_run {
         // The name first: an artifact without one is built again, one without files cannot be used.
         let digests: Vec<Key> = gone.iter().map(|(digest, _)| *digest).collect();
-        store.forget_artifacts(&digests)?;
+        store.forget_artifacts(digests.iter().copied())?;
         for digest in &digests {
             artifacts.remove(*digest).map_err(failed)?;
         }

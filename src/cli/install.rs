@@ -7,6 +7,7 @@ use super::show::Stop;
 use crate::config::matrix::Matrix;
 use crate::edge::host::{Cancel, Command, FileOp, Host};
 use crate::run::prepare::Machines;
+use crate::run::progress::say;
 use crate::words::diag::Diagnostic;
 
 /// For one call of the package manager.
@@ -135,7 +136,7 @@ async fn install_on(
         if !rustix::process::geteuid().is_root() {
             argv.splice(0..0, ["sudo".to_owned(), "-n".to_owned()]);
         }
-        eprintln!("on `{name}`: {}", argv.join(" "));
+        say(&format!("on `{name}`: {}", argv.join(" ")));
         let command = Command {
             argv: argv.clone(),
             dir: "/".into(),

@@ -15,6 +15,7 @@ use crate::plan::cell::Choice;
 use crate::plan::dag::{self, Plan};
 use crate::plan::steps::Digests;
 use crate::run::prepare::{Machines, Options};
+use crate::run::progress::say;
 use crate::run::versions::{Versions, Wanted, World};
 use crate::words::diag::{Diagnostic, Sources, Span};
 use crate::words::key::Key;
@@ -51,7 +52,7 @@ impl Loaded {
         versions
             .warnings
             .iter()
-            .for_each(|warning| show::note(&format!("warning: {warning}")));
+            .for_each(|warning| say(&format!("warning: {warning}")));
         Ok(Looked {
             machines: self.machines(&versions).await?,
             against: versions.against(&wanted),

@@ -79,7 +79,7 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
     let todo = &known.todo;
     let graph = dag::graph(&plan, todo);
-    let past = Past::of(&plan, store.as_ref())?;
+    let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
     let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
     for (name, machine) in looked
         .machines

@@ -2,6 +2,7 @@
 //! Does not know how a step is carried out, nor how a verdict comes about.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -28,7 +29,7 @@ use crate::run::family::Beside;
 use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
 use crate::run::past::preset_name;
-use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
+use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
 use crate::words::units::{count, parse_percent};
@@ -149,7 +150,9 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     {
         Ok(runtime) => runtime.block_on(future),
         Err(error) => {
-            eprintln!("the operating system refuses timers or polling: {error}");
+            say(&format!(
+                "the operating system refuses timers or polling: {error}"
+            ));
             std::process::exit(Exit::Usage as i32);
         }
     }
@@ -212,20 +215,25 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
     }
+    // Before the store is looked up: events of an earlier run must not be taken for this one's.
+    let progress = progress(args)?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let plan = current_plan(args, &loaded, &looked, &store)?;
     let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
     if known.todo.is_nothing() {
-        let cells = count(plan.cells.len(), "cell");
-        show::note(&format!("nothing to do: all {cells} are stored"));
+        say(&format!(
+            "nothing to do: all {} are stored",
+            count(plan.cells.len(), "cell")
+        ));
         return Ok(Shown {
             report: judge(&plan, common, Some(&store.borrow()), Vec::new())?,
             interrupted: false,
             ran: false,
         });
     }
+    let names = known.machines(&plan);
     drop(plan);
-    let (_, summary) = session(args, &loaded, &looked, &store).await?;
+    let (_, summary) = session(args, &loaded, &looked, &names, &store, &progress).await?;
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
@@ -245,12 +253,15 @@ pub fn current_plan<'a>(
     loaded.plan(&args.common, looked, &world)
 }
 
-/// Builds and measures what is missing, as one session, whose number is returned.
+/// Builds and measures what is missing, as one session, whose number is returned. `names`: the machines
+/// on which anything is.
 pub async fn session(
     args: &RunArgs,
     loaded: &Loaded,
     looked: &Looked,
+    names: &BTreeSet<String>,
     store: &RefCell<Store>,
+    progress: &RefCell<Several>,
 ) -> Result<(i64, Summary), Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
@@ -262,15 +273,14 @@ pub async fn session(
         program_version: env!("CARGO_PKG_VERSION"),
         process: &std::process::id().to_string(),
     })?;
-    let progress = progress(args)?;
     let site = Site {
         machines: &looked.machines,
         store,
         session,
         seed: args.common.seed,
-        progress: &progress,
+        progress,
     };
-    let result = work(args, loaded, looked, &site).await;
+    let result = work(args, loaded, looked, names, &site).await;
     let outcome = match &result {
         Ok(summary) if summary.interrupted => "interrupted",
         Ok(summary) if !summary.failed.is_empty() => "failed",
@@ -287,18 +297,14 @@ async fn work(
     args: &RunArgs,
     loaded: &Loaded,
     looked: &Looked,
+    names: &BTreeSet<String>,
     site: &Site<'_>,
 ) -> Result<Summary, Stop> {
     let mut interrupts = interrupts()?;
     let (stop, cancel) = watch::channel(false);
     let cancel = Cancel::new(cancel);
     let before = async {
-        let names: Vec<String> = looked
-            .machines
-            .iter()
-            .map(|(name, _)| name.to_owned())
-            .collect();
-        let slots = execute::enter(site, &loaded.matrix.name, &names, &cancel)
+        let slots = execute::enter(site, &loaded.matrix.name, names, &cancel)
             .await
             .map_err(stop_of)?;
         let broken = build(args, loaded, looked, site, &cancel).await?;
@@ -390,7 +396,9 @@ fn stop_of(error: execute::RunError) -> Stop {
 }
 
 fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(job.plan, Some(&job.site.store.borrow()))?;
+    let past = Past::of(job.plan, Some(&job.site.store.borrow()), &|run| {
+        known.todo.rounds[run] > 0
+    })?;
     let graph = dag::graph(job.plan, &known.todo);
     let estimate = past.with(|durations| dag::estimate(job.plan, &known.todo, &graph, durations));
     job.site.progress.borrow_mut().event(&Event::Started {
@@ -403,7 +411,7 @@ fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
     Ok(())
 }
 
-fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
+pub fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
     let mut readers: Vec<Box<dyn Progress>> = vec![match show::stderr_is_terminal() {
         true => Box::new(Bars::default()),
         false => Box::new(Lines::default()),
@@ -551,6 +559,6 @@ fn next_commands(result: &Shown, common: &Common) {
         commands.push(command("compare", &[&only[..], &markdown].concat()));
     }
     if !commands.is_empty() {
-        show::note(&format!("\nnext:\n  {}", commands.join("\n  ")));
+        say(&format!("\nnext:\n  {}", commands.join("\n  ")));
     }
 }

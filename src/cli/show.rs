@@ -11,6 +11,7 @@ use super::Exit;
 use crate::report::diagnose;
 use crate::report::model::FORMAT;
 use crate::report::text::Style;
+use crate::run::progress::say;
 use crate::words::diag::{Diagnostic, Sources};
 
 /// Columns where there is no terminal.
@@ -100,14 +101,14 @@ pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
         color,
         usize::from(terminal_width(&stderr).unwrap_or(100)),
     );
-    eprint!("{text}");
+    say(text.trim_end_matches('\n'));
 }
 
 /// One JSON document on standard output.
 pub fn document(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => out(&format!("{text}\n")),
-        Err(error) => eprintln!("this result cannot be written as JSON: {error}"),
+        Err(error) => say(&format!("this result cannot be written as JSON: {error}")),
     }
 }
 
@@ -117,11 +118,6 @@ pub fn out(text: &str) {
     let _ = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
-}
-
-/// A line on standard error, which may be closed.
-pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// How standard output wants its tables.

@@ -66,6 +66,7 @@ impl Artifacts {
         if self.has(digest) {
             return Ok(digest);
         }
+        self.remove_halves();
         let place = self.place(digest);
         let half = self
             .folder
@@ -94,6 +95,17 @@ impl Artifacts {
             ))
         })?;
         Ok(digest)
+    }
+
+    /// Removes what processes that are gone have left half copied; they may have filled the disk.
+    fn remove_halves(&self) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.split_once(".half-"));
+            if process.is_some_and(|(_, id)| !Path::new("/proc").join(id).exists()) {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 
     /// All artifacts with their size in bytes and the time they were last changed; halves that a

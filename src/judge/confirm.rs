@@ -60,19 +60,20 @@ pub fn candidates(family: &[(Question, Comparison)], policy: &Policy) -> Vec<usi
 ///
 /// Giving up early can only withhold findings, so it costs [`merge`] nothing of its validity.
 pub fn worth_the_rest(screen: &Comparison, so_far: &Comparison) -> bool {
-    one_sided(screen, so_far).is_some_and(|p| p < 0.5)
+    agreeing_p(screen, so_far).is_some_and(|p| p < 1.0)
 }
 
 /// What a screening comparison and its confirmation from fresh samples say together; give the
 /// result to [`super::verdict::decide`] with the rest of the family.
 ///
-/// p = α·p₁, where α is the screen's level and p₁ the confirmation's p-value for a shift in the
-/// direction that the screen saw (one-sided). Under "no difference" p₁ is independent of the
-/// screen, hence P(p ≤ t) = P(screened)·P(p₁ ≤ t/α) ≤ t: a proper p-value of the whole procedure, so
-/// that the family stays what it was, and no sample counts twice. Ratio and interval are the
-/// confirmation's alone: the screen's are biased, being chosen for their size.
+/// p = α·p′, where α is the screen's level and p′ the confirmation's p-value, 1 if it points the other
+/// way. Under "no difference" p′ is independent of the screen, hence P(p ≤ t) ≤
+/// P(screened)·P(p′ ≤ t/α) ≤ t: a proper p-value of the whole procedure (with a factor of two to spare, as
+/// directions must agree), so that the family stays what it was, and no sample counts twice.
+/// Ratio and interval are the confirmation's alone: the screen's are biased, being chosen for
+/// their size.
 pub fn merge(screen: &Comparison, confirmation: &Comparison, policy: &Policy) -> Comparison {
-    match one_sided(screen, confirmation) {
+    match agreeing_p(screen, confirmation) {
         Some(p) => Comparison {
             p: Some(policy.screen_level * p),
             ..confirmation.clone()
@@ -82,12 +83,11 @@ pub fn merge(screen: &Comparison, confirmation: &Comparison, policy: &Policy) ->
     }
 }
 
-/// The confirmation's p-value for a shift in the direction that the screen saw.
-fn one_sided(screen: &Comparison, confirmation: &Comparison) -> Option<f64> {
+/// The confirmation's p-value, 1 where it points the other way.
+fn agreeing_p(screen: &Comparison, confirmation: &Comparison) -> Option<f64> {
     let direction = |comparison: &Comparison| comparison.difference.unwrap_or(0.0);
     let agrees = direction(screen) * direction(confirmation) > 0.0;
-    let p = confirmation.p?;
-    Some(if agrees { p / 2.0 } else { 1.0 - p / 2.0 })
+    confirmation.p.map(|p| if agrees { p } else { 1.0 })
 }
 
 #[cfg(test)]

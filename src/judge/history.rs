@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::changepoint::{Change, Options, changes};
 
 /// Points of the tail that are looked at, however long the series is.
-pub const TAIL_MAX: usize = 100;
+pub const TAIL_MAX: usize = 80;
 
 /// Points since the last reported change from which on another one is looked for: with fewer, the
 /// noise is not known well enough to look at it every night.

@@ -149,7 +149,13 @@ impl Cells {
                     return Err(Diagnostic::error(format!(
                         "axis `{axis_name}` has no value `{label}`"
                     ))
-                    .help(suggest(label, labels.iter().map(String::as_str))));
+                    .help(match self.axes[axis].origin {
+                        Origin::Preset => format!(
+                            "the preset gives it: {}; `--preset` chooses another",
+                            labels.join(" ")
+                        ),
+                        _ => suggest(label, labels.iter().map(String::as_str)),
+                    }));
                 }
             }
         }

@@ -221,20 +221,26 @@ impl Plan<'_> {
                 .collect(),
             rounds,
         };
-        for cell in 0..self.cells.len() {
-            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
+        // Of cells that share a run step only the one that it is carried out for needs anything.
+        for (step, rounds) in self.steps.runs.steps.iter().zip(&todo.rounds) {
+            if *rounds == 0 {
                 continue;
             }
-            let is_there = match self.subject_of(cell) {
+            let is_there = match self.subject_of(step.cell as usize) {
                 Subject::Installed(_) => true,
                 Subject::Artifact(digest) => is_kept(digest),
                 Subject::Unbuilt(_) => false,
             };
-            if let Some(build) = self.build_of(cell).filter(|_| !is_there) {
+            if let Some(build) = self.build_of(step.cell as usize).filter(|_| !is_there) {
                 todo.builds[build as usize] = true;
             }
-            for (setup, step) in self.setups_of(cell as u32) {
+            for (setup, step) in self.setups_of(step.cell) {
                 todo.setups[setup][step as usize] = true;
+            }
+        }
+        for cell in 0..self.cells.len() {
+            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
+                continue;
             }
             for (compare, groups) in self.compares.iter().zip(&mut todo.compares) {
                 if let Some(group) = groups.get_mut(compare.of_cell[cell] as usize) {
@@ -318,10 +324,12 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
                 .collect()
         })
         .collect();
-    let runs: Vec<Option<NodeIndex>> = (0..)
-        .zip(&todo.rounds)
-        .map(|(run, rounds)| add(*rounds > 0, Node::Run(run)))
-        .collect();
+    // In the order of the cells: that of the keys would tell a person nothing.
+    let mut runs: Vec<Option<NodeIndex>> = vec![None; todo.rounds.len()];
+    for &run in &plan.steps.runs.of_cell {
+        let node = &mut runs[run as usize];
+        *node = node.or_else(|| add(todo.rounds[run as usize] > 0, Node::Run(run)));
+    }
     let compares: Vec<Vec<Option<NodeIndex>>> = (0..)
         .zip(&todo.compares)
         .map(|(rule, groups)| {
@@ -349,9 +357,11 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
             }
         }
     }
-    for (run, node) in runs.iter().enumerate() {
-        let Some(node) = *node else { continue };
-        let cell = plan.steps.runs.steps[run].cell;
+    for node in graph.node_indices() {
+        let Node::Run(run) = graph[node] else {
+            continue;
+        };
+        let cell = plan.steps.runs.steps[run as usize].cell;
         let mut has_setup = false;
         for (setup, step) in plan.setups_of(cell) {
             if let Some(setup) = setups[setup][step as usize] {
@@ -424,9 +434,13 @@ pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) 
             }
         }
     }
-    let last = graph
-        .node_indices()
-        .max_by_key(|node| longest[node.index()].0);
+    // The first of those that are equally long; a comparison, which takes no time, ends a chain.
+    let last = graph.node_indices().rev().max_by_key(|node| {
+        (
+            longest[node.index()].0,
+            matches!(graph[*node], Node::Compare(..)),
+        )
+    });
     let mut critical_path: Vec<(Node, Duration)> =
         std::iter::successors(last, |node| longest[node.index()].1)
             .map(|node| (graph[node], duration_of(graph[node])))

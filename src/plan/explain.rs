@@ -7,6 +7,7 @@ use super::cell::{Cells, Origin, excluded_by};
 use super::dag::{Plan, Todo};
 use super::resolve::{Places, SetupCommands, Words};
 use super::steps::{NONE, Shared};
+use crate::config::template::Expr;
 use crate::words::diag::Diagnostic;
 use crate::words::units::count;
 
@@ -46,12 +47,13 @@ pub struct Command {
     pub argv: Words,
 }
 
-/// Explains the cell of this name. `places` are those of its machine; `past` says what is known of
+/// Explains the cell of this name. `only`: what cells were selected by; `places` are those of its machine; `past` says what is known of
 /// the run step's last failure.
 pub fn explain(
     plan: &Plan,
     todo: &Todo,
     name: &str,
+    only: &[Expr],
     places: &dyn Fn(u32) -> Places,
     past: &dyn Fn(usize) -> Option<String>,
 ) -> Result<Explanation, Diagnostic> {
@@ -69,7 +71,7 @@ pub fn explain(
                 let reason = rule.reason.as_deref().unwrap_or("no reason is given");
                 format!("excluded by `{}`: {reason}", rule.when.text)
             }
-            None => "not among the cells that are selected (preset, covering array, `--only` or `include`)".to_owned(),
+            None => not_selected(plan, only, &tuple)?,
         };
         return Ok(explanation);
     };
@@ -112,6 +114,17 @@ pub fn explain(
         ),
     };
     Ok(explanation)
+}
+
+/// Why a cell that no rule excludes is not in the plan.
+fn not_selected(plan: &Plan, only: &[Expr], cell: &[u16]) -> Result<String, Diagnostic> {
+    for expr in only {
+        let axes = plan.scope().axes_of(&expr.mentions);
+        if !plan.scope().test(expr, cell, &axes)? {
+            return Ok(format!("not selected: `--only \"{}\"`", expr.text));
+        }
+    }
+    Ok("not in this plan: a covering array leaves cells out, and a value that only `[[include]]` names is only in its cells".to_owned())
 }
 
 fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {

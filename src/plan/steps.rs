@@ -66,6 +66,13 @@ pub struct Shared {
     pub axes: Vec<usize>,
 }
 
+/// The input that stands for what `{{ bin }}` holds.
+pub const SUBJECT: &str = "subject";
+/// What the names of inputs begin with that are a part of the sources of a version.
+pub const SOURCES: &str = "sources";
+/// What the names of inputs of a build begin with, but for its sources.
+pub const BUILD: &str = "build";
+
 /// No step.
 pub const NONE: u32 = u32::MAX;
 
@@ -189,11 +196,13 @@ impl<'a> Maker<'a> {
         Ok(texts)
     }
 
-    /// The inputs of set-ups and run steps.
+    /// The inputs of builds (as far as a cell can see them), set-ups and run steps.
     pub fn all_inputs(&self, steps: &Steps) -> Vec<Inputs<'a>> {
         let setups = (0..self.matrix.setups.len())
             .map(|index| self.setup_inputs(index, &steps.setups[..index], &steps.subjects));
-        setups
+        let builds = self.build_inputs(true).into_iter();
+        builds
+            .chain(setups)
             .chain([self.run_inputs(&steps.setups, &steps.subjects)])
             .collect()
     }
@@ -233,15 +242,15 @@ impl<'a> Maker<'a> {
         let mut inputs = Inputs::new(self.scope());
         for (index, argv) in build.run.iter().enumerate() {
             inputs.words(
-                &format!("build command {}", index + 1),
+                &format!("{BUILD} command {}", index + 1),
                 argv,
                 self.placeholders,
             );
         }
         let artifacts: Vec<&str> = build.artifacts.iter().map(|a| a.value.as_str()).collect();
-        inputs.constant("artifacts", artifacts.join(" "));
+        inputs.constant(&format!("{BUILD} artifacts"), artifacts.join(" "));
         let volatile: Vec<&str> = build.volatile.iter().map(|v| v.value.as_str()).collect();
-        inputs.constant("volatile", volatile.join(" "));
+        inputs.constant(&format!("{BUILD} volatile"), volatile.join(" "));
         self.environment(&mut inputs);
         self.machine_name(&mut inputs);
         if matrix.subject.git.is_none() {
@@ -256,7 +265,7 @@ impl<'a> Maker<'a> {
             digests.source(label, part).to_string()
         };
         let base = source.clone();
-        inputs.add("sources", self.version.clone(), move |cell| {
+        inputs.add(SOURCES, self.version.clone(), move |cell| {
             Ok(base(cell, None))
         });
         for (index, affects) in matrix.affects.iter().enumerate() {
@@ -267,7 +276,7 @@ impl<'a> Maker<'a> {
             }
             let source = source.clone();
             inputs.add(
-                format!("sources of rule {}", index + 1),
+                format!("{SOURCES} of rule {}", index + 1),
                 axes,
                 move |cell| {
                     let counts = !only_affecting || scope.test(&affects.when, cell, &when)?;
@@ -405,7 +414,7 @@ impl<'a> Maker<'a> {
     fn subject(&self, inputs: &mut Inputs<'a>, subjects: &Subjects) {
         let own = subjects.clone();
         let axes = subjects.0.projection.axes.clone();
-        inputs.add("subject", axes, move |cell| Ok(own.of(cell).text()));
+        inputs.add(SUBJECT, axes, move |cell| Ok(own.of(cell).text()));
     }
 
     /// The key of a set-up is an input of what uses it.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::dag::{Plan, Todo};
 use super::key::{InputTexts, Inputs};
+use super::steps::{BUILD, SOURCES, SUBJECT};
 use crate::words::diag::Diagnostic;
 
 /// Characters of a value that are shown.
@@ -21,6 +22,27 @@ pub struct Reason {
     pub example: String,
 }
 
+/// How the sources of a version differ from earlier ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sources {
+    pub version: String,
+    /// The version before it in the plan; None: what its own label meant before.
+    pub since: Option<String>,
+    pub files: Vec<String>,
+}
+
+impl Sources {
+    fn text(&self) -> String {
+        let Sources { version, files, .. } = self;
+        let since = self.since.iter().map(|since| format!(" since {since}"));
+        let since: String = since.collect();
+        format!("sources of {version}{since}: {}", listed(files))
+    }
+}
+
+/// The changed sources of a cell, if any did.
+pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> + 'a;
+
 /// What is known beside the inputs.
 pub struct Past<'a> {
     /// Inputs of when steps were last run.
@@ -29,8 +51,11 @@ pub struct Past<'a> {
     pub rounds: &'a dyn Fn(usize) -> usize,
     /// Why a run step failed the last time.
     pub failure: &'a dyn Fn(usize) -> Option<String>,
-    /// Files that differ between the sources that a version's label meant then and now.
-    pub files: &'a dyn Fn(&str) -> Vec<String>,
+    /// Why a cell's build cannot be made.
+    pub broken: &'a dyn Fn(usize) -> Option<String>,
+    /// Files that can change a cell's result and differ between the sources of its version and what
+    /// they are compared with: an earlier meaning of its label, or the version before it.
+    pub files: &'a SourcesOf<'a>,
 }
 
 /// The reason for each run step that is to be done, grouped so that one cause is one line; the most
@@ -64,13 +89,18 @@ pub fn why(
     {
         let cell = plan.cell_of(run);
         let stored = (past.rounds)(run);
-        let why = match (past.failure)(run) {
-            Some(failure) => format!("failed last time: {}", failure.lines().next().unwrap_or("")),
-            None if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
-            None if past.inputs.is_empty() => {
-                "new: nothing of this matrix was measured yet".to_owned()
+        let first_line = |text: &str| text.lines().next().unwrap_or("").to_owned();
+        let why = match ((past.broken)(run), (past.failure)(run)) {
+            (Some(broken), _) => {
+                let broken = first_line(&broken);
+                format!("its build failed: {broken} (`--failed` tries again)")
             }
-            None => changes.of(plan, inputs, cell, past)?,
+            (None, Some(failure)) => format!("failed last time: {}", first_line(&failure)),
+            _ if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
+            _ => {
+                let sources = (past.files)(cell)?.filter(|sources| !sources.files.is_empty());
+                changes.of(plan, inputs, cell, sources.as_ref())?
+            }
         };
         let reason = reasons.entry(why.clone()).or_insert_with(|| Reason {
             why,
@@ -84,10 +114,16 @@ pub fn why(
     Ok(reasons)
 }
 
+/// Old value (None: it is new) and new value (None: it is gone).
+type Change<'a> = (Option<&'a str>, Option<&'a str>);
+
+/// Nothing is known of an earlier run.
+const NEW: &str = "new: nothing of this matrix was measured yet";
+
 /// Differences of inputs: name → projection → old value (None: it is new) and new value (None: it is
 /// gone).
 struct Changes<'a> {
-    by_name: HashMap<&'a str, HashMap<&'a str, (Option<&'a str>, Option<&'a str>)>>,
+    by_name: HashMap<&'a str, HashMap<&'a str, Change<'a>>>,
     /// Projections that were there before, by input name.
     before: HashMap<&'a str, Vec<&'a str>>,
     now: HashMap<&'a str, HashSet<&'a str>>,
@@ -140,11 +176,17 @@ impl<'a> Changes<'a> {
         plan: &Plan,
         inputs: &[Inputs],
         cell: &[u16],
-        past: &Past,
+        sources: Option<&Sources>,
     ) -> Result<String, Diagnostic> {
-        let mut parts: Vec<String> = Vec::new();
-        let mut commands: BTreeMap<String, Vec<(usize, Option<&str>, Option<&str>)>> =
-            BTreeMap::new();
+        // All else follows from a version that is new.
+        if let Some(sources) = sources.filter(|sources| sources.since.is_some()) {
+            return Ok(sources.text());
+        }
+        if self.before.is_empty() {
+            return Ok(NEW.to_owned());
+        }
+        let mut parts: BTreeMap<&str, String> = BTreeMap::new();
+        let mut commands: BTreeMap<&str, Vec<WordChange>> = BTreeMap::new();
         let name_of_cell = plan.cells.name(cell);
         for (name, by_place) in &self.by_name {
             let here = inputs.iter().find_map(|inputs| inputs.place_of(name, cell));
@@ -162,23 +204,40 @@ impl<'a> Changes<'a> {
                 (Some((command, number)), _) if self.was_there(command, &name_of_cell) => {
                     let number = number.parse().unwrap_or(0);
                     commands
-                        .entry(command.to_owned())
+                        .entry(command)
                         .or_default()
                         .push((number, old, new));
                 }
-                (_, None) => parts.extend(self.new_value(plan, name, place)),
-                (_, Some(old)) => parts.push(self.changed(plan, name, cell, old, new, past)),
+                (_, None) => {
+                    parts.extend(self.new_value(plan, name, place).map(|new| (*name, new)));
+                }
+                (_, Some(old)) => {
+                    let new = new.unwrap_or("(gone)");
+                    parts.insert(name, format!("{name}: {} → {}", short(old), short(new)));
+                }
             }
         }
         for (command, words) in commands {
-            parts.push(words_changed(&command, words));
+            parts.insert(command, words_changed(command, words));
         }
-        parts.sort();
-        parts.dedup();
         // A new value of an axis explains all that follows from it.
-        if let Some(new) = parts.iter().find(|part| part.starts_with("axis ")) {
+        if let Some(new) = parts.values().find(|part| part.starts_with("axis ")) {
             return Ok(new.clone());
         }
+        // The files tell more than the digest of them.
+        let has_sources = parts.keys().any(|name| name.starts_with(SOURCES));
+        if let Some(sources) = sources.filter(|_| has_sources || parts.contains_key(SUBJECT)) {
+            parts.retain(|name, _| !name.starts_with(SOURCES));
+            parts.insert(SOURCES, sources.text());
+        }
+        // So does what an artifact is built from.
+        if parts
+            .keys()
+            .any(|name| name.starts_with(BUILD) || name.starts_with(SOURCES))
+        {
+            parts.remove(SUBJECT);
+        }
+        let parts: Vec<String> = parts.into_values().collect();
         Ok(match parts.is_empty() {
             true => "not measured yet, though its inputs are known".to_owned(),
             false => parts.join("; "),
@@ -216,41 +275,20 @@ impl<'a> Changes<'a> {
         }
         Some(format!("{name} is new"))
     }
-
-    fn changed(
-        &self,
-        plan: &Plan,
-        name: &str,
-        cell: &[u16],
-        old: &str,
-        new: Option<&str>,
-        past: &Past,
-    ) -> String {
-        let new = new.unwrap_or("(gone)");
-        if name == "subject" {
-            let version = plan
-                .cells
-                .axis("version")
-                .map_or("", |axis| plan.cells.label(cell, axis));
-            let files = (past.files)(version);
-            if !files.is_empty() {
-                return format!("sources of {version}: {}", listed(&files));
-            }
-        }
-        format!("{name}: {} → {}", short(old), short(new))
-    }
 }
 
+/// The number of a word, what it was and what it is.
+type WordChange<'a> = (usize, Option<&'a str>, Option<&'a str>);
+
 /// Only the words between the first and the last that differ.
-fn words_changed(command: &str, mut words: Vec<(usize, Option<&str>, Option<&str>)>) -> String {
+fn words_changed(command: &str, mut words: Vec<WordChange>) -> String {
     words.sort_unstable();
     if let [(number, Some(old), Some(new))] = words[..] {
         return format!("{command}, word {number}: {} → {}", short(old), short(new));
     }
-    let side =
-        |pick: &dyn Fn(&(usize, Option<&str>, Option<&str>)) -> Option<String>| -> Vec<String> {
-            words.iter().filter_map(pick).collect()
-        };
+    let side = |pick: &dyn Fn(&WordChange) -> Option<String>| -> Vec<String> {
+        words.iter().filter_map(pick).collect()
+    };
     let old = side(&|word| word.1.map(str::to_owned));
     let new = side(&|word| word.2.map(str::to_owned));
     let start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();

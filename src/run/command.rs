@@ -34,7 +34,7 @@ pub(super) async fn remove(host: &dyn Host, dir: &str) -> Result<(), HostError> 
     one(host, FileOp::Remove { path: dir.into() }).await
 }
 
-async fn one(host: &dyn Host, op: FileOp) -> Result<(), HostError> {
+pub(super) async fn one(host: &dyn Host, op: FileOp) -> Result<(), HostError> {
     host.files(vec![op])
         .await
         .pop()
@@ -85,6 +85,11 @@ impl Log {
 
     pub(super) fn note(&mut self, text: &str) {
         self.0.extend_from_slice(format!("# {text}\n").as_bytes());
+    }
+
+    pub(super) fn contains(&self, words: &str) -> bool {
+        let words = words.as_bytes();
+        self.0.windows(words.len()).any(|window| window == words)
     }
 
     pub(super) fn output(&mut self, output: &Output) {

@@ -2,7 +2,7 @@
 //! Does not know in which order steps come (run/dispatch does) nor what a result means.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,6 +15,7 @@ use super::prepare::{Machine, Machines};
 use super::progress::Progress;
 use super::repeat::Repetition;
 use super::setup::{Up, put_away};
+use crate::config::matrix::Via;
 use crate::edge::host::{Cancel, Holder, HostError, Slot, Wait};
 use crate::edge::parse::Parser;
 use crate::edge::store::{self, Kind, NewAttempt, NewReading, Recorded, Store, StoreError};
@@ -30,6 +31,16 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("{0}")]
     Template(String),
+    /// They would wait for each other's slot, or measure at the same time.
+    #[error(
+        "machines `{0}` and `{1}` are both this one (`via = \"local\"`), which measures one thing at a \
+         time: run them one after the other, with `--only \"machine == '{0}'\"`"
+    )]
+    SameMachine(String, String),
+    #[error(
+        "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
+    )]
+    NoSpace { what: String, reason: String },
 }
 
 /// A cell of which no sample was taken.
@@ -70,16 +81,23 @@ pub struct Job<'a> {
     pub parser: &'a Parser,
 }
 
-/// Takes the measuring slots of all machines, in the order of their names so that two runs cannot
+/// Takes the measuring slots of these machines, in the order of their names so that two runs cannot
 /// wait for each other, and puts away what a dead run has left on them.
 pub async fn enter(
     site: &Site<'_>,
     purpose: &str,
-    names: &[String],
+    names: &BTreeSet<String>,
     cancel: &Cancel,
 ) -> Result<Vec<Slot>, RunError> {
-    let mut names: Vec<&String> = names.iter().collect();
-    names.sort();
+    let is_local = |name: &&String| {
+        site.machines
+            .get(name)
+            .is_some_and(|it| it.via == Via::Local)
+    };
+    let local: Vec<&String> = names.iter().filter(is_local).collect();
+    if let [one, other, ..] = local[..] {
+        return Err(RunError::SameMachine(one.clone(), other.clone()));
+    }
     let mut slots = Vec::new();
     for name in names {
         let Some(

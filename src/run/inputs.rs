@@ -1,17 +1,19 @@
 //! Owns what steps depended on when they were run: kept at each run, told by `plan --why`.
 //! Does not know how a reason is found (plan/why does).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use super::lookup::{Known, LookupError, failures};
 use super::versions::World;
-use crate::config::matrix::Matrix;
 use crate::edge::git::Oid;
 use crate::edge::store::{Inputs, Store, StoreError};
 use crate::plan::dag::{Plan, Todo};
 use crate::plan::steps::{Maker, placeholders};
-use crate::plan::why::{Past, Reason, why};
+use crate::plan::why::{Past, Reason, Sources, why};
 use crate::words::diag::Diagnostic;
+use crate::words::key::Key;
 
 /// Not an input, but kept with them: which commit a version's label meant.
 const COMMIT: &str = "commit";
@@ -59,21 +61,19 @@ pub fn reasons(
         Some(store) => failures(plan, store)?,
         None => HashMap::new(),
     };
+    let broken = match store {
+        Some(store) => broken_builds(plan, known, store)?,
+        None => HashMap::new(),
+    };
     let placeholders = placeholders(plan.matrix, plan.seconds);
     let maker = Maker::new(plan.matrix, &plan.cells, world, &placeholders);
-    let files = |label: &str| {
-        let before = commits
-            .get(&format!("version={label}"))
-            .and_then(|id| Oid::parse(id));
-        before.map_or(Vec::new(), |before| {
-            changed_files(plan.matrix, world, label, &before)
-        })
-    };
+    let differences = Differences::new(plan, world, &commits);
     let past = Past {
         inputs: &old,
         rounds: &|run| known.rounds[run].count(),
         failure: &|run| failed.get(&run).cloned(),
-        files: &files,
+        broken: &|run| broken.get(&run).cloned(),
+        files: &|cell| differences.of(cell),
     };
     Ok(why(
         plan,
@@ -83,25 +83,130 @@ pub fn reasons(
     )?)
 }
 
-/// Files that can change a result and differ between a commit and what a label means now.
-fn changed_files(matrix: &Matrix, world: &World, label: &str, before: &Oid) -> Vec<String> {
-    let version = world.versions.get(label);
-    let (Some(commit), Some(repository), Some(git)) = (
-        version.and_then(|version| version.commit.as_ref()),
-        world.versions.repository(),
-        &matrix.subject.git,
-    ) else {
-        return Vec::new();
-    };
-    // A commit that is gone cannot be compared with: then the digests must do.
-    let changed = repository
-        .borrow()
-        .changed_paths(before, &commit.id)
-        .unwrap_or_default();
-    let ruled = matrix.affects.iter().flat_map(|rule| &rule.paths);
-    let patterns: Vec<_> = git.paths.iter().chain(ruled).collect();
-    let counts = |path: &String| git.paths.is_empty() || patterns.iter().any(|p| p.matches(path));
-    changed.into_iter().filter(counts).collect()
+/// Why the builds of run steps failed, by run step.
+fn broken_builds(
+    plan: &Plan,
+    known: &Known,
+    store: &Store,
+) -> Result<HashMap<usize, String>, StoreError> {
+    let builds = &plan.steps.builds.steps;
+    let mut keys: Vec<Key> = builds.iter().map(|step| step.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let reasons: HashMap<Key, String> = store
+        .failures(&keys)?
+        .into_iter()
+        .map(|failure| (failure.key, failure.reason))
+        .collect();
+    let mut broken = HashMap::new();
+    if reasons.is_empty() {
+        return Ok(broken);
+    }
+    for (run, step) in plan.steps.runs.steps.iter().enumerate() {
+        let build = plan
+            .build_of(step.cell as usize)
+            .filter(|_| !known.is_built[run]);
+        let reason = build.and_then(|build| reasons.get(&builds[build as usize].key));
+        broken.extend(reason.map(|reason| (run, reason.clone())));
+    }
+    Ok(broken)
+}
+
+/// What differs between versions, asked of git once for each pair.
+struct Differences<'a> {
+    plan: &'a Plan<'a>,
+    world: &'a World<'a>,
+    /// What labels meant before: `version=LABEL` → commit.
+    commits: &'a HashMap<String, String>,
+    /// By version, in the order of the axis.
+    known: RefCell<HashMap<u16, Option<Rc<Difference>>>>,
+}
+
+struct Difference {
+    version: String,
+    since: Option<String>,
+    /// Sorted.
+    files: Vec<String>,
+}
+
+impl<'a> Differences<'a> {
+    fn new(plan: &'a Plan, world: &'a World, commits: &'a HashMap<String, String>) -> Self {
+        Differences {
+            plan,
+            world,
+            commits,
+            known: RefCell::default(),
+        }
+    }
+
+    /// What can have changed the result of a cell.
+    fn of(&self, cell: &[u16]) -> Result<Option<Sources>, Diagnostic> {
+        let Some(axis) = self.plan.cells.axis("version") else {
+            return Ok(None);
+        };
+        let mut known = self.known.borrow_mut();
+        let entry = known.entry(cell[axis]);
+        let difference = entry.or_insert_with(|| self.find(axis, cell[axis]).map(Rc::new));
+        let Some(difference) = difference.clone() else {
+            return Ok(None);
+        };
+        let mut files = Vec::new();
+        for file in &difference.files {
+            if self.counts(file, cell)? {
+                files.push(file.clone());
+            }
+        }
+        Ok(Some(Sources {
+            version: difference.version.clone(),
+            since: difference.since.clone(),
+            files,
+        }))
+    }
+
+    /// A version's label is compared with what it meant before; a new one with the version before it.
+    fn find(&self, axis: usize, value: u16) -> Option<Difference> {
+        let labels = &self.plan.cells.axes[axis].labels;
+        let version = self.world.versions.get(&labels[usize::from(value)])?;
+        let commit = version.commit.as_ref()?;
+        let (since, before) = match self.commits.get(&format!("version={}", version.label)) {
+            Some(id) => (None, Oid::parse(id)?),
+            None => {
+                let before = &labels[usize::from(value).checked_sub(1)?];
+                let before = self.world.versions.get(before)?;
+                (
+                    Some(before.label.clone()),
+                    before.commit.as_ref()?.id.clone(),
+                )
+            }
+        };
+        let repository = self.world.versions.repository()?.borrow();
+        Some(Difference {
+            version: version.label.clone(),
+            since,
+            // A commit that is gone cannot be compared with: then the digests must do.
+            files: repository
+                .changed_paths(&before, &commit.id)
+                .unwrap_or_default(),
+        })
+    }
+
+    /// Whether a file can change the result of a cell.
+    fn counts(&self, file: &str, cell: &[u16]) -> Result<bool, Diagnostic> {
+        let matrix = self.plan.matrix;
+        let mut is_ruled = false;
+        for rule in &matrix.affects {
+            if rule.paths.iter().any(|pattern| pattern.matches(file)) {
+                is_ruled = true;
+                let scope = self.plan.scope();
+                if scope.test(&rule.when, cell, &scope.axes_of(&rule.when.mentions))? {
+                    return Ok(true);
+                }
+            }
+        }
+        let paths = matrix.subject.git.iter().flat_map(|git| &git.paths);
+        let is_all = paths.clone().next().is_none();
+        Ok(!is_ruled && (is_all || paths.into_iter().any(|pattern| pattern.matches(file))))
+    }
 }
 
 /// Reasons could not be found.

@@ -1,7 +1,7 @@
 //! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
 //! Does not know how it is kept.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::repeat::Repetition;
@@ -37,6 +37,19 @@ pub struct Known {
     /// Whether what a run step measures is there.
     pub is_built: Vec<bool>,
     pub repetition: Repetition,
+}
+
+impl Known {
+    /// Names of the machines on which there is something to do.
+    pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
+        let Some(axis) = plan.cells.axis("machine") else {
+            return BTreeSet::new();
+        };
+        let runs = self.todo.rounds.iter().enumerate();
+        runs.filter(|(_, rounds)| **rounds > 0)
+            .map(|(run, _)| plan.cells.label(plan.cell_of(run), axis).to_owned())
+            .collect()
+    }
 }
 
 /// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.
@@ -133,7 +146,7 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
             .entry((run as u32, metric.name.clone()))
             .or_insert_with(|| Series {
                 unit: metric.unit.clone(),
-                better: Some(metric.better),
+                better: metric.better,
                 samples: Vec::new(),
             });
         series.samples.push(stored.sample);
@@ -158,23 +171,29 @@ pub struct Past {
 }
 
 impl Past {
-    pub fn of(plan: &Plan, store: Option<&Store>) -> Result<Past, StoreError> {
+    /// Of builds, set-ups and the run steps for which `is_wanted`.
+    pub fn of(
+        plan: &Plan,
+        store: Option<&Store>,
+        is_wanted: &dyn Fn(usize) -> bool,
+    ) -> Result<Past, StoreError> {
         let guess = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default() + RUN_OVERHEAD;
         let mut past = Past {
             durations: HashMap::new(),
             typical: [BUILD_GUESS, SETUP_GUESS, guess],
         };
         let Some(store) = store else { return Ok(past) };
-        let setups = plan
-            .steps
+        let steps = &plan.steps;
+        let shared = steps
             .setups
             .iter()
-            .chain([&plan.steps.builds])
+            .chain([&steps.builds])
             .flat_map(|shared| &shared.steps);
-        let mut keys: Vec<Key> = setups
-            .chain(&plan.steps.runs.steps)
-            .map(|step| step.key)
-            .collect();
+        let runs = steps.runs.steps.iter().enumerate();
+        let runs = runs
+            .filter(|(run, _)| is_wanted(*run))
+            .map(|(_, step)| step);
+        let mut keys: Vec<Key> = shared.chain(runs).map(|step| step.key).collect();
         keys.sort_unstable();
         keys.dedup();
         for (key, duration) in keys.iter().zip(store.durations(&keys)?) {

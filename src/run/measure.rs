@@ -8,7 +8,7 @@ use super::execute::{Executor, Failed, Recording, RunError};
 use super::null;
 use super::prepare::Machine;
 use crate::edge::host::{Host, HostError, ServiceId};
-use crate::edge::parse::Input;
+use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
 use crate::edge::store::{self, Kind, NewReading, Recorded};
 use crate::plan::resolve::Words;
 use crate::words::diag::suggest;
@@ -164,6 +164,16 @@ impl Executor<'_> {
             Ended::Exit(0) => store::Outcome::Refused,
             _ => store::Outcome::Failed,
         };
+        if output.truncated && output.ended.is_success() {
+            // A number may have lost its middle.
+            return Err((
+                outcome,
+                format!(
+                    "it printed more than the {} MiB that are kept: make it print less",
+                    OUTPUT_BYTES_MAX >> 20
+                ),
+            ));
+        }
         let parsed = self.job.parser.parse(&Input {
             stdout: &output.stdout,
             stderr: &output.stderr,
@@ -308,19 +318,14 @@ fn readings<'a>(chosen: &'a [Reading], all: &'a [Reading]) -> Vec<NewReading<'a>
     let others = all
         .iter()
         .filter(|reading| !chosen.iter().any(|own| own.name == reading.name));
-    let others = others
-        .filter(|reading| reading.better.is_some())
-        .take(UNDECLARED_READINGS_MAX);
     chosen
         .iter()
-        .chain(others)
-        .filter_map(|reading| {
-            Some(NewReading {
-                metric: &reading.name,
-                value: reading.value,
-                unit: &reading.unit,
-                better: reading.better?,
-            })
+        .chain(others.take(UNDECLARED_READINGS_MAX))
+        .map(|reading| NewReading {
+            metric: &reading.name,
+            value: reading.value,
+            unit: &reading.unit,
+            better: reading.better,
         })
         .collect()
 }

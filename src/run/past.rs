@@ -119,7 +119,7 @@ impl Past {
             past.until = Some(sample.attempt);
             let series = past.series.entry(id).or_insert_with(|| PastSeries {
                 unit: metric.unit.clone(),
-                better: metric.better,
+                better: metric.better.unwrap_or(Better::Higher),
                 points: Vec::new(),
                 again: Vec::new(),
             });

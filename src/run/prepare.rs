@@ -19,6 +19,7 @@ pub struct Machines(BTreeMap<String, Machine>);
 pub struct Machine {
     /// None for a `null` machine: nothing runs there.
     pub host: Option<Rc<dyn Host>>,
+    pub via: Via,
     /// Spread of a `null` machine's samples.
     pub noise: f64,
     /// What versions of a `null` machine's samples are multiplied by.
@@ -67,6 +68,7 @@ impl Machines {
             let machine = match declared.via {
                 Via::Null => Machine {
                     host: None,
+                    via: declared.via,
                     noise: declared.noise,
                     effects: declared.effects.clone(),
                     tools: Vec::new(),
@@ -141,6 +143,7 @@ async fn look_at(
     }
     Ok(Machine {
         host: Some(host),
+        via: Via::Local,
         noise: 0.0,
         effects: BTreeMap::new(),
         tools,

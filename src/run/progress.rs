@@ -9,6 +9,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::event::Event;
 use crate::words::units::{count, show_duration, show_si};
 
+/// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
+/// must not end a run whose set-ups are still to be undone: `eprintln!` would.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// Somebody who reads the events of a run.
 pub trait Progress {
     fn event(&mut self, event: &Event);
@@ -104,12 +110,6 @@ impl Progress for Lines {
             _ => {}
         }
     }
-}
-
-/// A line on standard error. Who closes it (a terminal that goes away, `2>&1 | head`) does not end the
-/// run: set-ups must be undone.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 fn left(started: Instant, done: u64, total: u64) -> Duration {

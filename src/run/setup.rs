@@ -10,10 +10,11 @@ use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::event::Event;
 use super::execute::{Executor, Recording, RunError, Site};
 use super::prepare::Machine;
-use crate::edge::host::{Cancel, FileOp, FileReply, Host, HostError, ServiceId};
+use crate::edge::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
 use crate::edge::store::{self, Kind};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::{Words, show_words};
+use crate::words::sample::Ended;
 use crate::words::units::show_duration;
 
 /// Pause between two probes of a service; it doubles up to the second.
@@ -30,11 +31,30 @@ pub(super) struct Undo {
     timeout_s: f64,
 }
 
-/// A set-up that is up.
+/// A set-up that is up, or in the making.
 pub(super) struct Up {
     pub(super) journal: i64,
     pub(super) undo: Undo,
     pub(super) service: Option<ServiceId>,
+    /// All that it does was done.
+    is_whole: bool,
+}
+
+/// Why a set-up was not made: never `Outcome::Ok`.
+type Unmade = (store::Outcome, String);
+
+/// Where and how the commands of a set-up run.
+struct Place<'a> {
+    host: &'a dyn Host,
+    dir: &'a str,
+    env: &'a [(String, String)],
+    timeout: Duration,
+}
+
+impl Place<'_> {
+    fn command(&self, argv: &Words, timeout: Duration) -> Command {
+        command(argv, self.dir, self.env, timeout)
+    }
 }
 
 impl Executor<'_> {
@@ -53,10 +73,19 @@ impl Executor<'_> {
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let error = self.try_set_up(machine, setup, step, &mut log).await.err();
+        let result = self.try_set_up(machine, setup, step, &mut log).await;
         let duration = clock.elapsed();
-        if error.is_some() {
-            self.undo(machine, setup, step).await;
+        let (outcome, error) = match result {
+            Ok(()) => (store::Outcome::Ok, None),
+            Err((outcome, reason)) => (outcome, Some(reason)),
+        };
+        match &error {
+            Some(_) => self.undo(machine, setup, step).await,
+            None => {
+                if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
+                    up.is_whole = true;
+                }
+            }
         }
         let recorded = self.record(
             machine,
@@ -68,11 +97,7 @@ impl Executor<'_> {
                 tuple,
                 started_ms,
                 duration,
-                outcome: if error.is_some() {
-                    store::Outcome::Failed
-                } else {
-                    store::Outcome::Ok
-                },
+                outcome,
                 reason: error.as_deref().unwrap_or(""),
                 log: &log,
             },
@@ -81,12 +106,15 @@ impl Executor<'_> {
         if let Err(error) = recorded {
             self.fatal.borrow_mut().get_or_insert(error.into());
         }
-        self.job.site.tell(Event::SetupDone {
-            setup: name.clone(),
-            cell,
-            duration_s: duration.as_secs_f64(),
-            error: error.clone(),
-        });
+        // Stopping is no failure of the set-up.
+        if outcome != store::Outcome::Interrupted {
+            self.job.site.tell(Event::SetupDone {
+                setup: name.clone(),
+                cell,
+                duration_s: duration.as_secs_f64(),
+                error: error.clone(),
+            });
+        }
         error.map(|error| format!("set-up `{name}`: {error}"))
     }
 
@@ -96,7 +124,7 @@ impl Executor<'_> {
         setup: usize,
         step: u32,
         log: &mut Log,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unmade> {
         let plan = self.job.plan;
         let Some((
             machine_name,
@@ -109,15 +137,16 @@ impl Executor<'_> {
         else {
             return Ok(());
         };
+        let failed = |reason: String| (store::Outcome::Failed, reason);
         let cell = plan.steps.setups[setup].steps[step as usize].cell;
-        let timeout = plan.matrix.setups[setup].timeout;
         let commands = plan
             .setup_commands(setup, step, places)
-            .map_err(|diagnostic| diagnostic.message)?;
+            .map_err(|diagnostic| failed(diagnostic.message))?;
         let dir = plan.setup_dir(setup, step, places);
         let env = plan
             .environment(cell)
-            .map_err(|diagnostic| diagnostic.message)?;
+            .map_err(|diagnostic| failed(diagnostic.message))?;
+        let timeout = plan.matrix.setups[setup].timeout;
         let undo = Undo {
             dir: dir.clone(),
             commands: commands.undo,
@@ -125,90 +154,116 @@ impl Executor<'_> {
             timeout_s: timeout.as_secs_f64(),
         };
         // Written down before anything is done: a crash must find it.
-        let what = serde_json::to_string(&undo).map_err(|error| error.to_string())?;
+        let what = serde_json::to_string(&undo).map_err(|error| failed(error.to_string()))?;
         let journal =
             self.job
                 .site
                 .store
                 .borrow()
                 .live_begin(self.job.site.session, machine_name, &what);
-        let journal = journal.map_err(|error| error.to_string())?;
-        self.up.borrow_mut().insert(
-            (machine, setup, step),
-            Up {
-                journal,
-                undo,
-                service: None,
-            },
-        );
+        let journal = journal.map_err(|error| failed(error.to_string()))?;
+        let up = Up {
+            journal,
+            undo,
+            service: None,
+            is_whole: false,
+        };
+        self.up.borrow_mut().insert((machine, setup, step), up);
 
         make_dir(host.as_ref(), &dir)
             .await
-            .map_err(|error| error.message)?;
-        let command = |argv: &Words, timeout| command(argv, &dir, &env, timeout);
+            .map_err(|error| failed(error.message))?;
+        let place = Place {
+            host: host.as_ref(),
+            dir: &dir,
+            env: &env,
+            timeout,
+        };
         for argv in &commands.run {
-            log.command(argv);
-            let output = host.run(command(argv, timeout), self.cancel.clone()).await;
-            let output = output.map_err(|error| error.message)?;
-            log.output(&output);
-            if !output.ended.is_success() {
-                return Err(format!(
-                    "`{}`: {}{}",
-                    show_words(argv),
-                    output.ended,
-                    last_words(&output)
-                ));
-            }
+            self.run_to_end(&place, argv, log).await?;
         }
         let Some(service) = &commands.service else {
             return Ok(());
         };
         log.command(service);
         let id = host
-            .start(command(service, Duration::MAX))
+            .start(place.command(service, Duration::MAX))
             .await
-            .map_err(|error| error.message)?;
+            .map_err(|error| failed(error.message))?;
         if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
             up.service = Some(id);
         }
-        let deadline = Instant::now() + timeout;
+        let ready = commands.ready.as_ref();
+        self.await_service(&place, service, id, ready, log).await
+    }
+
+    async fn run_to_end(
+        &self,
+        place: &Place<'_>,
+        argv: &Words,
+        log: &mut Log,
+    ) -> Result<(), Unmade> {
+        log.command(argv);
+        let output = place
+            .host
+            .run(place.command(argv, place.timeout), self.cancel.clone())
+            .await
+            .map_err(|error| (store::Outcome::Failed, error.message))?;
+        log.output(&output);
+        let outcome = match output.ended {
+            Ended::Exit(0) => return Ok(()),
+            Ended::Interrupted => store::Outcome::Interrupted,
+            Ended::TimedOut => store::Outcome::Timeout,
+            _ => store::Outcome::Failed,
+        };
+        Err((outcome, said(argv, &output)))
+    }
+
+    /// Probes a service until it answers, ends, or the set-up's time is over.
+    async fn await_service(
+        &self,
+        place: &Place<'_>,
+        service: &Words,
+        id: ServiceId,
+        mut ready: Option<&Words>,
+        log: &mut Log,
+    ) -> Result<(), Unmade> {
+        let deadline = Instant::now() + place.timeout;
         let mut pause = READY_PAUSE[0];
         loop {
-            if let Some(output) = host.ended(id).await {
+            if let Some(output) = place.host.ended(id).await {
                 log.output(&output);
-                return Err(format!(
+                let reason = format!(
                     "`{}` ended: {}{}",
                     show_words(service),
                     output.ended,
                     last_words(&output)
-                ));
+                );
+                return Err((store::Outcome::Failed, reason));
             }
-            let Some(ready) = &commands.ready else {
+            let Some(probed) = ready else {
                 return Ok(());
             };
-            let probe = host
-                .run(
-                    command(ready, PROBE_TIMEOUT.min(timeout)),
-                    self.cancel.clone(),
-                )
-                .await;
-            let probe = probe.map_err(|error| error.message)?;
+            let probe = place.command(probed, PROBE_TIMEOUT.min(place.timeout));
+            let probe = place.host.run(probe, self.cancel.clone()).await;
+            let probe = probe.map_err(|error| (store::Outcome::Failed, error.message))?;
             if probe.ended.is_success() {
-                return Ok(());
+                // It must still be there: something else may have answered.
+                ready = None;
+                continue;
             }
             if self.cancel.is_cancelled() {
-                return Err("interrupted".to_owned());
+                return Err((store::Outcome::Interrupted, "interrupted".to_owned()));
             }
             if Instant::now() >= deadline {
-                log.command(ready);
+                log.command(probed);
                 log.output(&probe);
-                return Err(format!(
-                    "not ready after {}: `{}`: {}{}",
-                    show_duration(timeout),
-                    show_words(ready),
-                    probe.ended,
-                    last_words(&probe)
-                ));
+                let reason = format!(
+                    "not ready after {}: {}",
+                    show_duration(place.timeout),
+                    said(probed, &probe)
+                );
+                return Err((store::Outcome::Timeout, reason));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(READY_PAUSE[1]);
@@ -233,17 +288,19 @@ impl Executor<'_> {
             let _ = host.stop(service).await;
         }
         let failed = undo_commands(host.as_ref(), &up.undo).await;
-        let removed = remove(host.as_ref(), &up.undo.dir).await.err();
-        let error = removed.map(|error| match failed {
-            Some(reason) => format!("{reason}; {error}"),
-            None => error.message,
-        });
+        let removed = remove(host.as_ref(), &up.undo.dir).await;
         // What is left behind stays in the journal: the next run tries again.
-        if error.is_none()
+        if removed.is_ok()
             && let Err(error) = self.job.site.store.borrow().live_end(up.journal)
         {
             self.fatal.borrow_mut().get_or_insert(error.into());
         }
+        let error = match (failed, removed) {
+            (Some(reason), Err(error)) => Some(format!("{reason}; {error}")),
+            (None, Err(error)) => Some(error.message),
+            // Where not all was done, not all can be undone: what matters is that the folder went.
+            (reason, Ok(())) => reason.filter(|_| up.is_whole),
+        };
         self.job.site.tell(Event::Undone {
             setup: self.job.plan.matrix.setups[setup].name.value.clone(),
             error,
@@ -305,6 +362,16 @@ fn visible(plan: &Plan, axes: &[usize]) -> Vec<usize> {
         .collect()
 }
 
+/// How a command ended, and what it said last.
+fn said(argv: &Words, output: &Output) -> String {
+    format!(
+        "`{}`: {}{}",
+        show_words(argv),
+        output.ended,
+        last_words(output)
+    )
+}
+
 /// Runs all commands even if one fails; the first failure in words.
 async fn undo_commands(host: &dyn Host, undo: &Undo) -> Option<String> {
     let mut failed = None;
@@ -322,12 +389,7 @@ async fn undo_commands(host: &dyn Host, undo: &Undo) -> Option<String> {
         let command = command(argv, &undo.dir, &undo.env, timeout);
         let reason = match host.run(command, Cancel::never()).await {
             Ok(output) if output.ended.is_success() => None,
-            Ok(output) => Some(format!(
-                "`{}`: {}{}",
-                show_words(argv),
-                output.ended,
-                last_words(&output)
-            )),
+            Ok(output) => Some(said(argv, &output)),
             Err(error) => Some(error.message),
         };
         failed = failed.or(reason);

@@ -27,13 +27,17 @@ pub fn need(program: &str, package: &str) {
 
 /// The `[run]` of most tests: a shell line that prints `NAME=VALUE` words, of which `v` is declared.
 pub fn shell(line: &str) -> String {
+    repeated("1", line)
+}
+
+pub fn repeated(repeat: &str, line: &str) -> String {
     format!(
         r#"
         [run]
         command = ["sh", "-c", '''{line}''']
-        parser = {{ kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }}
+        parser  = {{ kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }}
         timeout = "60s"
-        repeat = {{{{ repeat }}}}
+        repeat  = {repeat}
         [metrics.v]
         better = "higher"
         "#
@@ -46,7 +50,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// A folder with `matrix.toml`, in which `{{ repeat }}` is 1.
+    /// A folder with `matrix.toml`; the matrix is called `e2e`.
     pub fn new(matrix: &str) -> Lab {
         let lab = Lab {
             folder: TempDir::new().unwrap(),
@@ -60,7 +64,6 @@ impl Lab {
     }
 
     pub fn write_as(&self, name: &str, matrix: &str) {
-        let matrix = matrix.replace("{{ repeat }}", "1");
         let text = format!("[matrix]\nname = \"e2e\"\n{matrix}");
         fs::write(self.path(name), text).unwrap();
     }

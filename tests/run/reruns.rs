@@ -1,20 +1,17 @@
 //! Owns what a second `matrix run` measures: what is new, and in which order steps come.
 //! Does not know how a step can fail.
 
-use super::lab::{Lab, shell};
+use super::lab::{Lab, Ran, repeated};
 
 /// `sizes` as TOML, `line` prints the sample.
-fn sizes(sizes: &str, line: &str) -> String {
-    format!(
-        "[axes]\nsize = {sizes}\n[[compare]]\naxis = \"size\"\n{}",
-        shell(line)
-    )
-    .replace("{{ repeat }}", "3")
+fn sizes(sizes: &str, repeat: &str, line: &str) -> String {
+    let axes = format!("[axes]\nsize = {sizes}\n[[compare]]\naxis = \"size\"\n");
+    axes + &repeated(repeat, line)
 }
 
 #[test]
 fn only_what_is_new_is_measured() {
-    let lab = Lab::new(&sizes("[1, 2]", "echo v={{ size }} w=7"));
+    let lab = Lab::new(&sizes("[1, 2]", "3", "echo v={{ size }} w=7"));
     let first = lab.run();
     first.assert_code(0);
     assert_eq!(first.measured().len(), 6);
@@ -29,7 +26,7 @@ fn only_what_is_new_is_measured() {
     assert_eq!(second.document, first.document);
     assert!(second.stderr.contains("nothing to do"), "{}", second.stderr);
 
-    lab.write(&sizes("[1, 2, 3]", "echo v={{ size }} w=7"));
+    lab.write(&sizes("[1, 2, 3]", "3", "echo v={{ size }} w=7"));
     let wider = lab.run();
     wider.assert_code(0);
     assert_eq!(wider.cells(), ["size=3"]);
@@ -37,7 +34,7 @@ fn only_what_is_new_is_measured() {
 
     // A word that only one cell's command has.
     let line = "echo v={{ 20 if size == 2 else size }} w=7";
-    lab.write(&sizes("[1, 2, 3]", line));
+    lab.write(&sizes("[1, 2, 3]", "3", line));
     let changed = lab.run();
     changed.assert_code(0);
     assert_eq!(changed.cells(), ["size=2"]);
@@ -47,10 +44,10 @@ fn only_what_is_new_is_measured() {
 
 #[test]
 fn a_metric_that_the_parser_gave_already_needs_no_rerun() {
-    let lab = Lab::new(&sizes("[1, 2]", "echo v={{ size }} w=7"));
+    let lab = Lab::new(&sizes("[1, 2]", "3", "echo v={{ size }} w=7"));
     lab.run().assert_code(0);
     let more = "[metrics.w]\nbetter = \"lower\"";
-    lab.write(&(sizes("[1, 2]", "echo v={{ size }} w=7") + more));
+    lab.write(&(sizes("[1, 2]", "3", "echo v={{ size }} w=7") + more));
     let again = lab.run();
     again.assert_code(0);
     assert_eq!(again.measured(), []);
@@ -79,7 +76,7 @@ fn scopes_in_order() {
     };
     let setups = setup("s", "session") + &setup("r", "round") + &setup("x", "run");
     let line = "echo m >> $TMPDIR/log; echo v={{ size }}";
-    let lab = Lab::new(&(setups + &sizes("[1, 2]", line).replace("repeat = 3", "repeat = 2")));
+    let lab = Lab::new(&(setups + &sizes("[1, 2]", "2", line)));
     lab.run().assert_code(0);
     let round = "r x m /x x m /x /r";
     assert_eq!(lab.log().join(" "), format!("s {round} {round} /s"));
@@ -90,12 +87,14 @@ fn scopes_in_order() {
 fn repeats_until_the_interval_is_tight() {
     // `wide` alternates between 100 and 200.
     let line = "case {{ kind }} in steady) echo v=100;; wide) echo v=$((100 + {{ round }} % 2 * 100));; esac";
-    let rule = r#"repeat = { min = 4, max = 7, until = "ci95 < 5%" }"#;
-    let matrix = format!("[axes]\nkind = [\"steady\", \"wide\"]\n{}", shell(line));
-    let lab = Lab::new(&matrix.replace("repeat = {{ repeat }}", rule));
+    let matrix = |max: u32| {
+        let rule = format!(r#"{{ min = 4, max = {max}, until = "ci95 < 5%" }}"#);
+        "[axes]\nkind = [\"steady\", \"wide\"]\n".to_owned() + &repeated(&rule, line)
+    };
+    let lab = Lab::new(&matrix(7));
     let ran = lab.run();
     ran.assert_code(0);
-    let rounds = |ran: &super::lab::Ran, cell: &str| {
+    let rounds = |ran: &Ran, cell: &str| {
         let of_cell = ran.measured().into_iter().filter(|(name, _)| name == cell);
         of_cell.map(|(_, round)| round).collect::<Vec<_>>()
     };
@@ -104,7 +103,7 @@ fn repeats_until_the_interval_is_tight() {
     assert_eq!(lab.run().measured(), []);
 
     // A stricter rule goes on where it stopped; one that is met measures nothing.
-    lab.write(&matrix.replace("repeat = {{ repeat }}", &rule.replace("max = 7", "max = 9")));
+    lab.write(&matrix(9));
     let more = lab.run();
     assert_eq!(rounds(&more, "kind=steady").len(), 0);
     assert_eq!(rounds(&more, "kind=wide"), [7, 8]);

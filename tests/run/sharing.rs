@@ -1,13 +1,13 @@
 //! Owns two `matrix run` at one time: they take turns, and nothing is measured twice.
 //! Does not know what a single run does.
 
-use super::lab::{Lab, Ran, shell};
+use super::lab::{Lab, Ran, repeated, shell};
 
 #[test]
 fn two_of_one_matrix_measure_each_cell_once() {
     let axes = "[axes]\nsize = [1, 2, 3, 4]\n".to_owned();
     let line = "mkdir $TMPDIR/alone && sleep 0.02 && rmdir $TMPDIR/alone; echo v={{ size }}";
-    let lab = Lab::new(&(axes + &shell(line)).replace("repeat = 1", "repeat = 5"));
+    let lab = Lab::new(&(axes + &repeated("5", line)));
     let both = ["events-1", "events-2"].map(|events| lab.start_with("matrix.toml", events, &[]));
     let both = both.map(|running| running.wait());
     both.iter().for_each(|ran| ran.assert_code(0));
@@ -50,13 +50,21 @@ fn the_second_waits_and_says_for_whom() {
 }
 
 #[test]
-fn two_names_for_this_machine_do_not_wait_for_each_other() {
+fn two_names_for_this_machine_are_refused() {
     let machines = "[machines.a]\nvia = \"local\"\n[machines.b]\nvia = \"local\"\n\
                     [axes]\nmachine = [\"a\", \"b\"]\n";
-    let line = "mkdir $TMPDIR/alone && sleep 0.02 && rmdir $TMPDIR/alone && echo v=1";
-    let lab = Lab::new(&(machines.to_owned() + &shell(line)).replace("repeat = 1", "repeat = 5"));
+    let lab = Lab::new(&(machines.to_owned() + &shell("echo v=1")));
     let ran = lab.run();
-    ran.assert_code(0);
-    assert_eq!(ran.measured().len(), 10);
-    assert_eq!(ran.events("waiting").len(), 0);
+    ran.assert_code(2);
+    let errors = ran.errors().join("\n");
+    assert!(
+        errors.contains("machines `a` and `b` are both this one"),
+        "{errors}"
+    );
+    assert!(errors.contains("--only \"machine == 'a'\""), "{errors}");
+    let one = lab
+        .start_with("matrix.toml", "events", &["--only", "machine == 'a'"])
+        .wait();
+    one.assert_code(0);
+    assert_eq!(one.cells(), ["machine=a"]);
 }

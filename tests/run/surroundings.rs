@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use super::lab::{Lab, need, shell};
+use super::lab::{Lab, need, repeated, shell};
 
 #[test]
 fn a_missing_program_is_told_before_anything_starts() {
@@ -35,7 +35,7 @@ fn matrix() -> String {
         run  = ["true"]
         undo = [["sh", "-c", "echo down >> $TMPDIR/log"]]
     "#;
-    (axes.to_owned() + &shell("echo v={{ size }}")).replace("repeat = 1", "repeat = 3")
+    axes.to_owned() + &repeated("3", "echo v={{ size }}")
 }
 
 #[test]

@@ -26,19 +26,17 @@ impl Store {
         self.sqlite(read())
     }
 
-    /// Notes what a build gave, under all keys that stand for it; a key that is there keeps what it
-    /// has.
-    pub fn put_artifact(
+    /// Notes what builds gave, by the keys that stand for it; a key that is there keeps what it has.
+    pub fn put_artifacts(
         &self,
-        keys: &[Key],
-        digest: Key,
+        artifacts: &[(Key, Key)],
         version: &str,
         built_ms: i64,
     ) -> Result<(), StoreError> {
         self.check_name("version", version)?;
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
-            for key in keys {
+            for (key, digest) in artifacts {
                 transaction.execute(
                     "INSERT INTO artifact (key, digest, version, built_ms) VALUES (?1, ?2, ?3, ?4)
                      ON CONFLICT DO NOTHING",
@@ -51,7 +49,10 @@ impl Store {
     }
 
     /// Forgets artifacts that are not kept any more. Their builds are made again when needed.
-    pub fn forget_artifacts(&self, digests: &[Key]) -> Result<(), StoreError> {
+    pub fn forget_artifacts(
+        &self,
+        digests: impl IntoIterator<Item = Key>,
+    ) -> Result<(), StoreError> {
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
             for digest in digests {

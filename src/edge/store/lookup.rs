@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{Row, params};
 
+use super::record::Direction;
 use super::{AttemptId, Kind, Metric, Store, StoreError, StoredSample};
 use crate::words::key::Key;
 use crate::words::sample::Sample;
@@ -145,7 +146,7 @@ impl Store {
                         id: row.get(0)?,
                         name: row.get(1)?,
                         unit: row.get(2)?,
-                        better: row.get(3)?,
+                        better: row.get::<_, Direction>(3)?.0,
                     })
                 })?
                 .collect()

@@ -147,7 +147,8 @@ pub struct NewReading<'a> {
     /// Finite.
     pub value: f64,
     pub unit: &'a str,
-    pub better: Better,
+    /// None where nobody has said.
+    pub better: Option<Better>,
 }
 
 /// What became of a recorded attempt.
@@ -169,7 +170,8 @@ pub struct Metric {
     pub id: MetricId,
     pub name: String,
     pub unit: String,
-    pub better: Better,
+    /// None where nobody had said.
+    pub better: Option<Better>,
 }
 
 /// A sample with what it belongs to.

@@ -208,7 +208,7 @@ fn insert(
 }
 
 fn metric_id(db: &Connection, reading: &NewReading) -> rusqlite::Result<MetricId> {
-    let name = params![reading.metric, reading.unit, reading.better.name()];
+    let name = params![reading.metric, reading.unit, Direction(reading.better)];
     let known = db
         .prepare_cached("SELECT id FROM metric WHERE name = ?1 AND unit = ?2 AND better = ?3")?
         .query_row(name, |row| row.get(0))
@@ -266,11 +266,21 @@ impl FromSql for AttemptId {
     }
 }
 
-impl FromSql for Better {
-    fn column_result(value: ValueRef) -> FromSqlResult<Better> {
+/// A direction as the database has it.
+pub(super) struct Direction(pub(super) Option<Better>);
+
+impl ToSql for Direction {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.0.map_or("unknown", Better::name).into())
+    }
+}
+
+impl FromSql for Direction {
+    fn column_result(value: ValueRef) -> FromSqlResult<Direction> {
         match value.as_str()? {
-            "higher" => Ok(Better::Higher),
-            "lower" => Ok(Better::Lower),
+            "higher" => Ok(Direction(Some(Better::Higher))),
+            "lower" => Ok(Direction(Some(Better::Lower))),
+            "unknown" => Ok(Direction(None)),
             _ => Err(FromSqlError::InvalidType),
         }
     }

@@ -56,7 +56,8 @@ CREATE TABLE metric (
     id     INTEGER PRIMARY KEY,
     name   TEXT NOT NULL,
     unit   TEXT NOT NULL,
-    better TEXT NOT NULL CHECK (better IN ('higher', 'lower')),
+    -- 'unknown': read beside the declared metrics, by a parser that cannot know it.
+    better TEXT NOT NULL CHECK (better IN ('higher', 'lower', 'unknown')),
     UNIQUE (name, unit, better)
 ) STRICT;
 

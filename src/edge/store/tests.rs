@@ -60,7 +60,7 @@ fn iops(value: f64) -> NewReading<'static> {
         metric: IOPS,
         value,
         unit: "1/s",
-        better: Better::Higher,
+        better: Some(Better::Higher),
     }
 }
 
@@ -114,7 +114,7 @@ fn what_is_recorded_is_there_after_reopening() {
         metric: "clat_p99",
         value: 1234.5,
         unit: "ns",
-        better: Better::Lower,
+        better: Some(Better::Lower),
     };
     let recorded = store.record(&new, &[iops(1000.0), latency]).unwrap();
     let Recorded::New(id) = recorded else {
@@ -134,8 +134,8 @@ fn what_is_recorded_is_there_after_reopening() {
             .map(|metric| (&*metric.name, &*metric.unit, metric.better))
             .collect::<Vec<_>>(),
         [
-            (IOPS, "1/s", Better::Higher),
-            ("clat_p99", "ns", Better::Lower)
+            (IOPS, "1/s", Some(Better::Higher)),
+            ("clat_p99", "ns", Some(Better::Lower))
         ]
     );
     let stored = |metric: &Metric, value| StoredSample {

@@ -1,0 +1,275 @@
+//! Owns tests of versions: what a commit builds and measures, and what is said of bad versions.
+//! Does not know how git is asked, nor how keys come about.
+
+#[allow(dead_code)]
+#[path = "run/lab.rs"]
+mod lab;
+#[path = "versions/repo.rs"]
+mod repo;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use lab::{Lab, Ran};
+use repo::{MATRIX, Repo};
+
+/// What one commit of the history changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Change {
+    Docs,
+    /// Files beside `paths`.
+    Elsewhere,
+    /// The program that both backends share.
+    Core,
+    A,
+    B,
+    /// Other text of the shared program, the same bytes.
+    Whitespace,
+    WhitespaceA,
+    Broken,
+    Slow,
+    /// Back to the text of the commit before the last.
+    Revert,
+}
+
+/// Sixty commits: a broken one that is put right, a slow one that stays.
+fn history() -> Vec<Change> {
+    use Change::*;
+    let ten = [
+        Docs,
+        A,
+        Docs,
+        Whitespace,
+        B,
+        Elsewhere,
+        Core,
+        WhitespaceA,
+        Docs,
+        Elsewhere,
+    ];
+    let mut all = ten.repeat(6);
+    all[32] = Broken;
+    all[33] = Revert;
+    all[44] = Slow;
+    all[51] = A;
+    all[52] = Revert;
+    all
+}
+
+/// What decides over a build: texts, and what they mean.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sources {
+    /// Meaning and white space of each.
+    core: (u32, u32),
+    a: (u32, u32),
+    b: (u32, u32),
+    is_broken: bool,
+}
+
+impl Sources {
+    fn texts(&self) -> [(&'static str, String); 3] {
+        let header = |name: char, (value, space): (u32, u32)| {
+            format!(
+                "{}#define {} {value}\n",
+                "\n".repeat(space as usize),
+                name.to_ascii_uppercase()
+            )
+        };
+        let oops = if self.is_broken { "oops\n" } else { "" };
+        let main = format!(
+            "{}{oops}#include <stdio.h>\n#include <string.h>\n#include \"a.h\"\n#include \"b.h\"\n\
+             int main(int argc, char **argv) {{\n\
+             \tint cost = strcmp(argv[1], \"a\") ? B : A;\n\
+             \tprintf(\"v=%d\\n\", argc * 100000 + {} * 1000 + cost);\n}}\n",
+            "// why\n".repeat(self.core.1 as usize),
+            self.core.0
+        );
+        [
+            ("main.c", main),
+            ("a.h", header('a', self.a)),
+            ("b.h", header('b', self.b)),
+        ]
+    }
+
+    /// What a cell of a backend can see of the texts and of their meaning.
+    fn seen(&self, backend: &str) -> ((u32, u32), (u32, u32), bool) {
+        let own = if backend == "a" { self.a } else { self.b };
+        (self.core, own, self.is_broken)
+    }
+}
+
+/// Label, change and sources of each commit, the first one without a change.
+fn commit_all(repo: &Repo) -> Vec<(String, Change, Sources)> {
+    let mut now = Sources {
+        core: (1, 0),
+        a: (10, 0),
+        b: (20, 0),
+        is_broken: false,
+    };
+    let mut past = vec![now.clone()];
+    let mut commits = Vec::new();
+    for (number, change) in (0..).zip([Change::Core].into_iter().chain(history())) {
+        match change {
+            Change::Docs => repo.write("docs/notes.txt", &format!("{number}\n")),
+            Change::Elsewhere => repo.write("tests/check.sh", &format!("# {number}\n")),
+            Change::Core => now.core.0 += 1,
+            Change::A => now.a.0 += 1,
+            Change::B => now.b.0 += 1,
+            Change::Slow => now.a.0 += 90_000,
+            Change::Whitespace => now.core.1 += 1,
+            Change::WhitespaceA => now.a.1 += 1,
+            Change::Broken => now.is_broken = true,
+            Change::Revert => now = past[past.len() - 2].clone(),
+        }
+        past.push(now.clone());
+        for (name, text) in now.texts() {
+            repo.write(name, &text);
+        }
+        let id = repo.commit(&format!("{number}: {change:?}"));
+        commits.push((id[..12].to_owned(), change, now.clone()));
+    }
+    commits
+}
+
+/// Labels of the builds that were tried.
+fn built(ran: &Ran) -> Vec<String> {
+    let events = ran.events("build_started").into_iter();
+    events
+        .map(|event| event["version"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// `plan --why --json`.
+fn plan(lab: &Lab, more: &[&str]) -> Value {
+    let words = ["plan", "matrix.toml", "--why", "--json"];
+    let output = lab.matrix(&[&words, more].concat()).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Steps by reason.
+fn reasons(plan: &Value) -> BTreeMap<String, u64> {
+    let list = plan["why"].as_array().unwrap().iter();
+    list.map(|reason| {
+        (
+            reason["why"].as_str().unwrap().to_owned(),
+            reason["steps"].as_u64().unwrap(),
+        )
+    })
+    .collect()
+}
+
+#[test]
+fn sixty_commits_build_and_measure_what_they_can_have_changed() {
+    let repo = Repo::new();
+    let commits = commit_all(&repo);
+    let lab = Lab::new(MATRIX);
+    let repository = repo.path();
+    let range = ["--repo", &repository, "--version", "main~60..main"];
+
+    // The plan: by sources alone, without a build.
+    let planned = plan(&lab, &range);
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    let mut texts = BTreeSet::new();
+    for (index, (label, _, now)) in commits.iter().enumerate().skip(1) {
+        for backend in ["a", "b"] {
+            if !texts.insert((backend, now.seen(backend))) {
+                continue;
+            }
+            let before = &commits[index - 1];
+            let files: Vec<&str> = (before.2.texts().into_iter().zip(now.texts()))
+                .filter(|(old, new)| old != new)
+                .map(|(_, (name, _))| name)
+                .collect();
+            let why = match index {
+                1 => "new: nothing of this matrix was measured yet".to_owned(),
+                _ => format!(
+                    "sources of {label} since {}: {}",
+                    before.0,
+                    files.join(", ")
+                ),
+            };
+            *expected.entry(why).or_default() += 2;
+        }
+    }
+    assert_eq!(reasons(&planned), expected);
+    assert_eq!(planned["steps"]["run"]["run"], 2 * texts.len());
+
+    // The run: the same bytes are measured once.
+    let ran = lab.start_with("matrix.toml", "events", &range).wait();
+    ran.assert_code(3);
+    let (mut seen, mut meant) = (BTreeSet::new(), BTreeSet::new());
+    let (mut builds, mut cells, mut failed) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for (label, _, now) in &commits[1..] {
+        let is_new = ["a", "b"].map(|backend| seen.insert((backend, now.seen(backend))));
+        if is_new.contains(&true) {
+            builds.push(label.clone());
+        }
+        for (backend, own) in [("a", now.a.0), ("b", now.b.0)] {
+            let names =
+                ["1", "2"].map(|size| format!("version={label},backend={backend},size={size}"));
+            match now.is_broken {
+                true => failed.extend(names),
+                false if meant.insert((backend, now.core.0, own)) => cells.extend(names),
+                false => {}
+            }
+        }
+    }
+    assert_eq!(built(&ran), builds);
+    assert_eq!(ran.cells().into_iter().collect::<BTreeSet<_>>(), cells);
+    assert_eq!(
+        ran.failed().keys().cloned().collect::<BTreeSet<_>>(),
+        failed
+    );
+    for reason in ran.failed().values() {
+        assert!(
+            reason.contains("its build failed") && reason.contains("oops"),
+            "{reason}"
+        );
+    }
+
+    // Again: nothing, and the broken one is said to be broken.
+    let again = lab.start_with("matrix.toml", "events", &range).wait();
+    again.assert_code(3);
+    assert_eq!((built(&again), again.measured()), (Vec::new(), Vec::new()));
+    let planned = plan(&lab, &range);
+    let left = reasons(&planned);
+    let (why, steps) = left.first_key_value().unwrap();
+    assert_eq!((left.len(), *steps), (1, 4), "{left:?}");
+    assert!(why.starts_with("its build failed: "), "{why}");
+    assert!(why.ends_with("(`--failed` tries again)"), "{why}");
+
+    // The slow commit shows, beside the one before it.
+    let slow = commits
+        .iter()
+        .position(|(_, change, _)| *change == Change::Slow)
+        .unwrap();
+    let pair = [
+        "--repo",
+        &repository,
+        "--against",
+        &commits[slow - 1].0,
+        "--version",
+        &commits[slow].0,
+    ];
+    let compared = lab.start_with("matrix.toml", "events", &pair).wait();
+    compared.assert_code(1);
+    assert_eq!(compared.measured(), []);
+    let verdicts = compared.document["verdicts"].as_array().unwrap();
+    let worse: Vec<&str> = verdicts
+        .iter()
+        .filter(|verdict| verdict["verdict"] == "regression")
+        .map(|verdict| verdict["cell"].as_str().unwrap())
+        .collect();
+    assert_eq!(worse.len(), 2, "{verdicts:?}");
+    assert!(
+        worse.iter().all(|cell| cell.contains("backend=a")),
+        "{worse:?}"
+    );
+    lab.assert_clean();
+}
