@@ -221,7 +221,28 @@ fn documents_have_the_documented_keys() {
     let run = place.json(&["run", "small.toml", "--json", "--events", "events"], 3);
     let compare = place.json(&["compare", "small.toml", "--json"], 3);
     assert_eq!(keys(&run), keys(&compare));
+    past_of_small(&place);
     let documents = BTreeMap::from([
+        (
+            "changes",
+            place.json(&["changes", "past.toml", "--json"], 0),
+        ),
+        (
+            "changes-csv",
+            place.json(&["changes", "--csv", "series.csv", "--json"], 0),
+        ),
+        (
+            "history",
+            place.json(&["history", "past.toml", "--json"], 0),
+        ),
+        (
+            "accept",
+            place.json(&["accept", "past.toml", "--list", "--json"], 0),
+        ),
+        (
+            "calibrate",
+            place.json(&["calibrate", "past.toml", "--machine", "x", "--json"], 0),
+        ),
         ("plan", plan),
         ("compare", compare),
         (
@@ -263,6 +284,43 @@ fn documents_have_the_documented_keys() {
         "an example that is not checked"
     );
     documented_events(&docs, &fs::read_to_string(place.path("events")).unwrap());
+}
+
+/// Twelve nights of another matrix, of which the last six are slower, which was accepted and taken
+/// back; and the same as a file.
+fn past_of_small(place: &Place) {
+    let versions: Vec<String> = (0..12).map(|night| format!("n{night}/")).collect();
+    let slower: Vec<String> = (6..12).map(|night| format!("n{night} = \"+9%\"")).collect();
+    place.write(
+        "past.toml",
+        &format!(
+            "[matrix]\nname = \"past\"\n[machines.x]\nvia = \"null\"\neffects = {{ {} }}\n\
+             [axes]\nmachine = [\"x\"]\n[run]\ncommand = \"x\"\nparser = \"fio\"\n[metrics.v]\n",
+            slower.join(", ")
+        ),
+    );
+    let mut file = "revision,v\n".to_owned();
+    let mut run = vec!["run", "past.toml", "--json"];
+    for (night, version) in versions.iter().enumerate() {
+        fs::create_dir(place.path(version)).unwrap();
+        run.extend(["--version", version]);
+        let level = if night < 6 { 100 } else { 120 };
+        file.push_str(&format!("r{night},{}.{}\n", level, night % 3));
+    }
+    place.json(&run, 0);
+    place.write("series.csv", &file);
+    place.json(&["changes", "past.toml", "--json"], 0);
+    let accept = [
+        "accept",
+        "past.toml",
+        "--change",
+        "1",
+        "--reason",
+        "r",
+        "--json",
+    ];
+    place.json(&accept, 0);
+    place.json(&["accept", "past.toml", "--undo", "1", "--json"], 0);
 }
 
 /// Keys of a whole plan: only run steps have `rounds`, so the first step does not show it.

@@ -78,8 +78,9 @@ async fn measured(
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let run = RunArgs::calibrating(args.common.clone(), args.rounds);
-    let names = BTreeSet::from([args.machine.clone()]);
-    let (id, summary) = session(&run, &loaded, &looked, &names, &store, &progress(&run)?).await?;
+    let progress = progress(&run)?;
+    let names = BTreeSet::from([machine.clone()]);
+    let (id, summary) = session(&run, &loaded, &looked, &names, &store, &progress).await?;
     let plan = current_plan(&run, &loaded, &looked, &store)?;
     let store = store.into_inner();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());

@@ -90,10 +90,10 @@ pub fn mmtests_percent(better: Better, base: f64, new: f64) -> f64 {
     if base == 0.0 {
         return 0.0;
     }
-    let percent = (new - base) / base * 100.0;
+    // Not the negative of the other: no change is 0, never -0.
     match better {
-        Better::Higher => percent,
-        Better::Lower => -percent,
+        Better::Higher => (new - base) / base * 100.0,
+        Better::Lower => (base - new) / base * 100.0,
     }
 }
 
@@ -174,6 +174,7 @@ mod tests {
         check(Better::Lower, 50.0, 60.0, true, "60.00 *  -20.00%*");
         check(Better::Higher, 50.0, 60.0, false, "60.00 (   20.00%)");
         check(Better::Higher, 0.0, 60.0, false, "60.00 (    0.00%)");
+        check(Better::Lower, 60.0, 60.0, false, "60.00 (    0.00%)");
         check(
             Better::Lower,
             1e5,

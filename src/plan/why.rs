@@ -168,11 +168,7 @@ impl<'a> Changes<'a> {
     }
 
     /// What changed for a cell. `sources`: what differs in those of its version.
-    fn of(
-        &self,
-        cell: &[u16],
-        sources: &SourcesOf,
-    ) -> Result<String, Diagnostic> {
+    fn of(&self, cell: &[u16], sources: &SourcesOf) -> Result<String, Diagnostic> {
         let sources = sources(cell)?.filter(|sources| !sources.files.is_empty());
         // All else follows from a version that is new.
         if let Some(sources) = sources.as_ref().filter(|sources| sources.since.is_some()) {
