@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use tokio::sync::mpsc;
-
 use super::confirm::{extra_rounds, next_round};
-use super::execute::{Job, RunError, Summary};
+use super::execute::{Interrupts, Job, RunError, Summary};
 use super::family::{LEVEL, series_of};
 use super::lookup::Samples;
 use super::past::Past;
@@ -34,11 +32,11 @@ pub struct Calibrated {
     pub repetitions: [Option<u32>; 3],
 }
 
-/// Measures `rounds` more rounds of every run step, and returns the first of them.
+/// Measures `rounds` more rounds of every run step.
 pub async fn measure(
     job: &Job<'_>,
     rounds: u32,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+    interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     let all: BTreeSet<u32> = (0..job.plan.steps.runs.steps.len() as u32).collect();
     let first = next_round(job, &all)?;

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use tokio::sync::mpsc;
-
 use super::event::Event;
-use super::execute::{self, Job, RunError, Summary};
+use super::execute::{self, Interrupts, Job, RunError, Summary};
 use super::family::{Answer, Beside, answers, policy};
 use super::lookup::{Samples, samples};
 use super::repeat::Repetition;
@@ -35,7 +33,7 @@ pub async fn confirm(
     job: &Job<'_>,
     preset: Option<&str>,
     is_built: &dyn Fn(u32) -> bool,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+    interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
@@ -148,7 +146,7 @@ async fn measure(
     findings: &[&Finding],
     first: u32,
     rounds: u32,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+    interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     let runs = findings.iter().flat_map(|finding| finding.runs);
     extra_rounds(job, &runs.collect(), first, rounds, interrupts).await
@@ -160,7 +158,7 @@ pub async fn extra_rounds(
     runs: &BTreeSet<u32>,
     first: u32,
     rounds: u32,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+    interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     if runs.is_empty() || rounds == 0 {
         return Ok(Summary::default());

@@ -73,6 +73,9 @@ impl Site<'_> {
     }
 }
 
+/// One message for each Ctrl-C.
+pub type Interrupts = mpsc::UnboundedReceiver<()>;
+
 /// What is run.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
@@ -144,7 +147,7 @@ pub async fn run(
     todo: &Todo,
     have: &dyn Fn(usize) -> Vec<u32>,
     repetition: Repetition,
-    interrupts: &mut mpsc::UnboundedReceiver<()>,
+    interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     let (stop_at_once, cancel) = watch::channel(false);
     let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have);
