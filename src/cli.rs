@@ -5,8 +5,10 @@ mod explain;
 mod install;
 mod load;
 mod log;
+mod machine;
 mod parse;
 mod plan;
+mod profiles;
 mod run;
 mod show;
 
@@ -55,6 +57,8 @@ enum Verb {
     Compare(run::CompareArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
+    /// Tune this machine by hand, put it back, or show what it is like
+    Machine(machine::MachineArgs),
     /// Show what a parser makes of a file
     Parse(parse::ParseArgs),
     /// Print a completion script for a shell
@@ -120,6 +124,7 @@ pub fn main() -> ExitCode {
         Verb::Explain(args) => explain::explain(args),
         Verb::Compare(args) => run::compare(args),
         Verb::Log(args) => log::log(args),
+        Verb::Machine(args) => machine::machine(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Completions { shell } => {
             use clap::CommandFactory;

@@ -19,13 +19,14 @@ use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
-use crate::report::{template, text};
+use crate::report::{beside, template, text};
 use crate::run::build::{self, BrokenBuilds};
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, Site, Summary};
 use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several};
+use crate::run::surroundings::Surroundings;
 use crate::words::diag::Sources;
 use crate::words::units::count;
 
@@ -50,6 +51,9 @@ pub struct RunArgs {
 pub struct CompareArgs {
     #[command(flatten)]
     common: Common,
+    /// List the monitors that moved together with a verdict
+    #[arg(long)]
+    monitors: bool,
     #[command(flatten)]
     faces: Faces,
 }
@@ -109,6 +113,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
             &plan,
             store.as_ref(),
             stored_failures(&plan, store.as_ref())?,
+            args.monitors,
         )?,
         interrupted: false,
         ran: false,
@@ -130,12 +135,19 @@ fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, St
     Ok(runs.into_iter().map(failed).collect())
 }
 
-fn judge(plan: &Plan, store: Option<&Store>, failed: Vec<Failed>) -> Result<Report, Stop> {
-    let samples = match store {
-        Some(store) => lookup::samples(plan, store)?,
-        None => Default::default(),
+fn judge(
+    plan: &Plan,
+    store: Option<&Store>,
+    failed: Vec<Failed>,
+    monitors: bool,
+) -> Result<Report, Stop> {
+    let Some(store) = store else {
+        return Ok(model::report(plan, &Default::default(), failed)?);
     };
-    Ok(model::report(plan, &samples, failed)?)
+    let samples = lookup::samples(plan, store)?;
+    let mut report = model::report(plan, &samples, failed)?;
+    beside::add(&mut report, plan, &samples, store, monitors)?;
+    Ok(report)
 }
 
 async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
@@ -153,7 +165,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         let cells = count(plan.cells.len(), "cell");
         show::note(&format!("nothing to do: all {cells} are stored"));
         return Ok(Shown {
-            report: judge(&plan, Some(&store.borrow()), Vec::new())?,
+            report: judge(&plan, Some(&store.borrow()), Vec::new(), false)?,
             interrupted: false,
             ran: false,
         });
@@ -163,7 +175,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
-        report: judge(&plan, Some(&store.borrow()), summary.failed)?,
+        report: judge(&plan, Some(&store.borrow()), summary.failed, false)?,
         interrupted: summary.interrupted,
         ran: true,
     })
@@ -263,19 +275,25 @@ async fn work(
             });
         }
     }
+    let world = loaded.world(looked, Some(&site.store.borrow()))?;
+    inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
+    announce(site, &plan, &known)?;
+    let around = Surroundings::enter(site, &loaded.monitors)
+        .await
+        .map_err(stop_of)?;
     let job = Job {
         site,
         plan: &plan,
         parser: &loaded.parser,
+        around: &around,
     };
-    let world = loaded.world(looked, Some(&site.store.borrow()))?;
-    inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
-    announce(&job, &known)?;
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();
     let summary = execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await;
+    let left = around.leave(site).await;
     drop(slots);
     let mut summary = summary.map_err(stop_of)?;
+    left.map_err(stop_of)?;
     failed.append(&mut summary.failed);
     Ok(Summary { failed, ..summary })
 }
@@ -308,16 +326,16 @@ fn stop_of(error: execute::RunError) -> Stop {
     Stop::message(error.to_string())
 }
 
-fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(job.plan, Some(&job.site.store.borrow()))?;
-    let graph = dag::graph(job.plan, &known.todo);
-    let estimate = past.with(|durations| dag::estimate(job.plan, &known.todo, &graph, durations));
-    job.site.progress.borrow_mut().event(&Event::Started {
-        matrix: job.plan.matrix.name.clone(),
+fn announce(site: &Site, plan: &Plan, known: &Known) -> Result<(), Stop> {
+    let past = Past::of(plan, Some(&site.store.borrow()))?;
+    let graph = dag::graph(plan, &known.todo);
+    let estimate = past.with(|durations| dag::estimate(plan, &known.todo, &graph, durations));
+    site.progress.borrow_mut().event(&Event::Started {
+        matrix: plan.matrix.name.clone(),
         cells: known.todo.counts().run.run,
         measurements: known.todo.measurements(),
         estimate_s: estimate.total.as_secs_f64(),
-        seed: job.site.seed,
+        seed: site.seed,
     });
     Ok(())
 }

@@ -271,7 +271,7 @@ impl<'a> Checker<'a> {
             self.expr(&exclude.when);
         }
         for affects in &self.matrix.affects {
-            self.expr(&affects.when, &["facts"]);
+            self.expr(&affects.when);
         }
         let presets = self.matrix.presets.iter().filter_map(|p| p.repeat.as_ref());
         for repeat in presets.chain([&self.matrix.run.repeat]) {

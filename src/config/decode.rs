@@ -129,6 +129,7 @@ impl Decoder<'_> {
                 profile: None,
                 facts: BTreeMap::new(),
                 noise: NULL_NOISE,
+                quiet_wait: Duration::ZERO,
                 span: None,
             });
         }
@@ -350,6 +351,7 @@ impl Decoder<'_> {
                 .get("noise")
                 .and_then(|n| n.percent(self.problems))
                 .unwrap_or(NULL_NOISE);
+            let quiet_wait = self.duration(&mut table, "quiet_wait", Duration::ZERO);
             table.finish(self.problems);
             machines.push(Machine {
                 name: name.value.to_owned(),
@@ -357,6 +359,7 @@ impl Decoder<'_> {
                 profile,
                 facts,
                 noise,
+                quiet_wait,
                 span: Some(name.span),
             });
         }

@@ -128,6 +128,8 @@ pub struct Machine {
     pub facts: BTreeMap<String, String>,
     /// Relative spread (one sigma) of the samples of a `null` machine.
     pub noise: f64,
+    /// How long a measurement waits for the machine to be quiet; zero measures at once.
+    pub quiet_wait: Duration,
     pub span: Option<Span>,
 }
 

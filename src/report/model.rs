@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::beside::{EnvironmentsRow, MarksRow, MonitorsRow};
 use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Question, Verdict, compare, decide};
 use crate::plan::dag::Plan;
@@ -31,6 +32,12 @@ pub struct Report {
     pub counts: Counts,
     /// Median of each metric of each cell, for matrices that compare nothing too.
     pub cells: Vec<CellRow>,
+    /// What else differed between the sides of comparisons. This and what follows is filled in by
+    /// report/beside.
+    pub environments: Vec<EnvironmentsRow>,
+    pub marks: Vec<MarksRow>,
+    /// Only where it was asked for.
+    pub monitors: Vec<MonitorsRow>,
 }
 
 /// How many verdicts of each kind.
@@ -60,6 +67,9 @@ pub struct Row {
     pub candidate_median: Option<f64>,
     #[serde(flatten)]
     pub comparison: Comparison,
+    /// Run steps of baseline and candidate.
+    #[serde(skip)]
+    pub runs: [u32; 2],
 }
 
 /// What one cell measured.
@@ -106,6 +116,9 @@ pub fn report(plan: &Plan, samples: &Samples, failed: Vec<Failed>) -> Result<Rep
         failed,
         counts,
         cells: cells(plan, samples)?,
+        environments: Vec::new(),
+        marks: Vec::new(),
+        monitors: Vec::new(),
     })
 }
 
@@ -187,6 +200,8 @@ fn rows(plan: &Plan, samples: &Samples) -> Result<(Vec<Row>, Vec<Question>), Dia
                         baseline_median: median_of(a),
                         candidate_median: median_of(b),
                         comparison: compare(&a.samples, &b.samples, &question),
+                        runs: [baseline, candidate]
+                            .map(|cell| plan.steps.runs.of_cell[cell as usize]),
                     });
                     questions.push(question);
                 }

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::config::matrix::{INSTALLED, Matrix, Via};
+use crate::config::profile::Resolved;
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
+use crate::edge::tune;
 use crate::plan::resolve::Places;
 use crate::words::key::{Key, KeyHasher};
 
@@ -22,6 +25,12 @@ pub struct Machine {
     pub noise: f64,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
+    /// What its profile asks of it, as its facts are now.
+    pub profile: Option<Resolved>,
+    /// Where it is kept how to put the machine back.
+    pub journal: PathBuf,
+    /// How long a measurement waits for the machine to be quiet.
+    pub quiet_wait: Duration,
     /// Installed programs of the subject by content.
     pub installed: Key,
     pub places: Places,
@@ -57,6 +66,9 @@ impl Machines {
                     host: None,
                     noise: declared.noise,
                     tools: Vec::new(),
+                    profile: None,
+                    journal: PathBuf::new(),
+                    quiet_wait: Duration::ZERO,
                     installed: Key::default(),
                     places: places(options.state, &Key::default()),
                     programs: Vec::new(),
@@ -68,12 +80,23 @@ impl Machines {
                         host = host.with_lock(lock);
                     }
                     let needs_installed = versions.iter().any(|version| version == INSTALLED);
-                    look_at(Rc::new(host), matrix, needs_installed, options).await?
+                    let looked = look_at(Rc::new(host), matrix, needs_installed, options).await?;
+                    Machine {
+                        quiet_wait: declared.quiet_wait,
+                        ..looked
+                    }
                 }
             };
             machines.insert(name.clone(), machine);
         }
         Ok(Machines(machines))
+    }
+
+    /// Gives a machine what its profile asks of it.
+    pub fn set_profile(&mut self, name: &str, profile: Resolved) {
+        if let Some(machine) = self.0.get_mut(name) {
+            machine.profile = Some(profile);
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&Machine> {
@@ -121,6 +144,9 @@ async fn look_at(
         host: Some(host),
         noise: 0.0,
         tools,
+        profile: None,
+        journal: tune::place(options.lock.as_deref()),
+        quiet_wait: Duration::ZERO,
         installed,
         places,
         programs: paths,

@@ -11,8 +11,11 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use super::error::{StoreError, StoreErrorKind};
 
 /// Entry `i` brings a database from version `i` to `i + 1`. Entries are never edited, only added.
-pub(super) const MIGRATIONS: &[&str] =
-    &[include_str!("schema_1.sql"), include_str!("schema_2.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("schema_1.sql"),
+    include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
+];
 
 /// `mtrx`, in the header of the file: tells our database from that of another program.
 const APPLICATION_ID: i32 = 0x6d74_7278;
