@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
+use super::beside::MonitorsRow;
 use super::model::{CellRow, Report, Row};
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
@@ -103,13 +104,21 @@ fn beside(report: &Report, out: &mut String) {
         }
     }
     for row in &report.monitors {
-        let (cell, axis) = (&row.cell, &row.axis);
-        let (a, b) = (&row.baseline, &row.candidate);
+        let MonitorsRow {
+            axis,
+            baseline,
+            candidate,
+            ..
+        } = row;
         let metrics = row.metrics.join(", ");
         let of = count(row.monitors, "monitor");
+        let cell = match row.cell.as_str() {
+            "" => String::new(),
+            cell => format!(", {cell}"),
+        };
         let _ = writeln!(
             out,
-            "\nmoved with {metrics} of {cell}, {axis}: {a} → {b} (of {of}):"
+            "\nmoved with {metrics} ({axis}: {baseline} → {candidate}{cell}), of {of}:"
         );
         for moved in &row.moved {
             let change = moved.ratio.map_or("-".to_owned(), show_ratio);
