@@ -412,7 +412,7 @@ fn monitors_that_moved_are_listed_and_one_that_fails_spoils_nothing() {
     let moved = row["moved"].as_array().unwrap();
     assert_eq!(
         (row["monitors"].as_u64(), moved.len()),
-        (Some(2), 1),
+        (Some(5), 1),
         "{row}"
     );
     assert_eq!(moved[0]["monitor"], "sh.moves");

@@ -117,12 +117,14 @@ fn environments(
 /// The latest environments in which two sides differ; None where they have all in common, as rounds
 /// that were taken together have.
 fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
-    let own = |side: &[Key], other: &[Key]| {
-        let only = side.iter().rev().find(|key| !other.contains(key));
-        only.or(side.last()).copied()
+    let only = |side: &[Key], other: &[Key]| {
+        let own = side.iter().rev().find(|key| !other.contains(key));
+        own.copied()
     };
-    let keys = [own(a, b)?, own(b, a)?];
-    (keys[0] != keys[1]).then_some(keys)
+    match (only(a, b), only(b, a)) {
+        (None, None) => None,
+        (of_a, of_b) => Some([of_a.or(a.last().copied())?, of_b.or(b.last().copied())?]),
+    }
 }
 
 fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {

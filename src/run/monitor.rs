@@ -51,7 +51,8 @@ impl Executor<'_> {
         watches: Vec<Watch>,
         beside: &mut Beside,
     ) {
-        let mut room = MONITOR_VALUES_MAX;
+        let kept = beside.monitors.iter().map(|monitor| monitor.values.len());
+        let mut room = MONITOR_VALUES_MAX.saturating_sub(kept.sum());
         for (index, watch) in watches.into_iter().enumerate() {
             let name = &watch.name;
             let stopped = match watch.service {
@@ -68,6 +69,10 @@ impl Executor<'_> {
                 self.job.around.tell_once(self.job.site, machine, what);
             }
             let Ok(output) = stopped else { continue };
+            for event in not_supported(&output) {
+                let what = format!("monitor `{name}`: `{event}` is not supported here");
+                self.job.around.tell_once(self.job.site, machine, what);
+            }
             let readings = read.unwrap_or_default().into_iter();
             let values: Vec<(String, f64)> = readings
                 .filter(|reading| reading.name != ROWS)
@@ -107,6 +112,19 @@ impl Executor<'_> {
     }
 }
 
+/// Events that perf cannot count on this machine, as hardly any in a virtual one.
+fn not_supported(output: &Output) -> Vec<String> {
+    let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let after = lines.filter_map(|line| Some(line.split_once("<not supported>")?.1));
+    let event = |rest: &str| {
+        rest.split([' ', ','])
+            .find(|word| !word.is_empty())
+            .map(str::to_owned)
+    };
+    after.filter_map(event).collect()
+}
+
 /// Names of monitors: that of the program, with a number where there are several.
 fn names(commands: &[Words]) -> Vec<String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -132,5 +150,16 @@ mod tests {
         let commands = ["/usr/bin/vmstat", "iostat", "vmstat"];
         let commands: Vec<Words> = commands.map(|c| vec![c.to_owned()]).to_vec();
         assert_eq!(names(&commands), ["vmstat", "iostat", "vmstat#2"]);
+    }
+
+    #[test]
+    fn what_perf_cannot_count_is_found_in_both_of_its_forms() {
+        let stderr = "   <not supported>      cycles\n     37      context-switches\n\
+                      <not supported>,,instructions,0,100.00,,\n";
+        let output = Output {
+            stderr: stderr.into(),
+            ..crate::edge::host::fake::printed("")
+        };
+        assert_eq!(not_supported(&output), ["cycles", "instructions"]);
     }
 }

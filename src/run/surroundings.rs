@@ -13,7 +13,7 @@ use crate::edge::environment::{Asked, capture};
 use crate::edge::host::{Cancel, Command, Host};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
-use crate::edge::store::{Beside, Mark, MarkKind};
+use crate::edge::store::{Beside, Mark, MarkKind, Monitored};
 use crate::edge::tune::{Applied, drop_caches};
 use crate::plan::resolve::Words;
 use crate::words::key::Key;
@@ -146,6 +146,17 @@ impl Executor<'_> {
         let own = [std::process::id()];
         match quiet::wait(host, &limits, machine.quiet_wait, &own, &self.cancel).await {
             Ok(noise) => {
+                // Kept as a monitor's values, so that a difference shows beside a verdict.
+                let values = [
+                    ("before.load_1min", noise.load_1min),
+                    ("before.busy_cpus", noise.busy_cpus),
+                    ("before.steal", noise.steal),
+                ];
+                beside.monitors.push(Monitored {
+                    name: "before".to_owned(),
+                    output: Vec::new(),
+                    values: values.map(|(name, v)| (name.to_owned(), v)).to_vec(),
+                });
                 let complaints = noise.complaints(&limits);
                 if !complaints.is_empty() {
                     beside.marks.push(Mark {

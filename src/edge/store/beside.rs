@@ -61,7 +61,7 @@ impl MarkKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Monitored {
     pub name: String,
-    /// What it printed; kept compressed.
+    /// What it printed; kept compressed, where there is any.
     pub output: Vec<u8>,
     /// Means, by a name that is the same in all measurements: `vmstat.cs`.
     pub values: Vec<(String, f64)>,
@@ -117,8 +117,12 @@ pub(super) fn insert(
             .execute(params![attempt, mark.kind.name(), mark.what])?;
     }
     for (monitor, output) in beside.monitors.iter().zip(outputs) {
-        db.prepare_cached("INSERT INTO monitor_output (attempt, name, gzip) VALUES (?1, ?2, ?3)")?
+        if !monitor.output.is_empty() {
+            db.prepare_cached(
+                "INSERT INTO monitor_output (attempt, name, gzip) VALUES (?1, ?2, ?3)",
+            )?
             .execute(params![attempt, monitor.name, output])?;
+        }
         for (name, value) in &monitor.values {
             let id = monitor_id(db, name)?;
             db.prepare_cached(
