@@ -1,8 +1,8 @@
 //! Owns the time that profiles, environments and monitors take on this machine.
 //! Does not know whether they do the right thing: tests hold that.
 //!
-//! `cargo bench --bench tune` prints three figures. Knobs are files of a fake root in a temporary
-//! folder: what is timed is all but the kernel's own work. The monitor is `vmstat -n 1`.
+//! `cargo bench --bench tune` prints the figures. Knobs are files of a fake root in memory, as the
+//! kernel's are; what the journal takes on a disk is told apart. The monitor is `vmstat -n 1`.
 
 use std::error::Error;
 use std::fs;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use matrix::config::profile::{Choice, Knob, Resolved};
 use matrix::edge::environment::{Asked, capture};
 use matrix::edge::host::local::LocalHost;
-use matrix::edge::host::{Command, Host};
+use matrix::edge::host::{Command, FileOp, Host};
 use matrix::edge::tune::fake::FakeRoot;
 use matrix::edge::tune::{apply, release};
 
@@ -23,12 +23,15 @@ const MONITORED: Duration = Duration::from_secs(10);
 const TICKS: f64 = 100.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all();
-    let runtime = { runtime }.build()?;
-    runtime.block_on(async {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build()?.block_on(async {
         let milliseconds = knobs().await?;
         println!(
             "apply and revert {KNOBS} knobs: {milliseconds:.1} ms (median of {REPEATS}; at most 20)"
+        );
+        let milliseconds = journal().await?;
+        println!(
+            "the journal of them, durable on this disk: {milliseconds:.1} ms (median of {REPEATS})"
         );
         let milliseconds = environment().await?;
         println!("capture an environment: {milliseconds:.1} ms (median of {REPEATS}; at most 50)");
@@ -39,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn knobs() -> Result<f64, Box<dyn Error>> {
-    let folder = tempfile::tempdir()?;
+    let folder = tempfile::tempdir_in("/dev/shm")?;
     let host = FakeRoot::new(folder.path());
     host.put("/proc/sys/kernel/random/boot_id", "boot")?;
     let knob = |n: usize| Knob {
@@ -66,6 +69,26 @@ async fn knobs() -> Result<f64, Box<dyn Error>> {
         let clock = Instant::now();
         let applied = apply(&host, &profile, journal).await?;
         release(&host, &applied, journal).await?;
+        times.push(clock.elapsed());
+    }
+    Ok(median(times))
+}
+
+/// It is written before the knobs, again after them, and removed at the end.
+async fn journal() -> Result<f64, Box<dyn Error>> {
+    let host = LocalHost::new("here")?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("profile.json");
+    let bytes = vec![b' '; KNOBS * 160];
+    let mut times = Vec::new();
+    for _ in 0..REPEATS {
+        let clock = Instant::now();
+        for _ in 0..2 {
+            let (path, bytes) = (path.clone(), bytes.clone());
+            host.files(vec![FileOp::Replace { path, bytes }]).await;
+        }
+        host.files(vec![FileOp::Remove { path: path.clone() }])
+            .await;
         times.push(clock.elapsed());
     }
     Ok(median(times))
