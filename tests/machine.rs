@@ -183,7 +183,7 @@ fn a_run_sets_the_profile_and_puts_it_back() {
     assert!(log.contains(&format!("\n{OURS}\n")), "{log}");
     let notes = place.events("note");
     let note = notes[0]["what"].as_str().unwrap();
-    let expected = "profile `p`: 1 of 1 values changed, 1 knobs skipped that are not here: sysctl vm.no_such_knob";
+    let expected = "profile `p`: 1 of 1 values changed, 1 knob skipped: sysctl vm.no_such_knob";
     assert_eq!(note, expected);
     // What the profile sets is part of the key, what it is called is not.
     fs::write(

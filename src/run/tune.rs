@@ -11,6 +11,7 @@ use crate::edge::environment::{self, Asked};
 use crate::edge::host::Host;
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
+use crate::words::units::count;
 
 /// Skipped knobs that are named in one line.
 const SKIPPED_SHOWN_MAX: usize = 8;
@@ -101,11 +102,8 @@ pub(super) async fn apply(
         let shown = &skipped[..skipped.len().min(SKIPPED_SHOWN_MAX)];
         let more = skipped.len() - shown.len();
         let dots = if more > 0 { ", …" } else { "" };
-        what += &format!(
-            ", {} knobs skipped that are not here: {}{dots}",
-            skipped.len(),
-            shown.join(", ")
-        );
+        let count = count(skipped.len(), "knob");
+        what += &format!(", {count} skipped: {}{dots}", shown.join(", "));
     }
     site.note(name, what);
     applied
