@@ -10,9 +10,11 @@ mod history;
 mod install;
 mod load;
 mod log;
+mod machine;
 mod parse;
 mod past;
 mod plan;
+mod profiles;
 mod run;
 mod show;
 mod sides;
@@ -71,6 +73,8 @@ enum Verb {
     Calibrate(calibrate::CalibrateArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
+    /// Tune this machine by hand, put it back, or show what it is like
+    Machine(machine::MachineArgs),
     /// Show what a parser makes of a file
     Parse(parse::ParseArgs),
     /// Remove artifacts that are not needed any more
@@ -164,6 +168,7 @@ pub fn main() -> ExitCode {
         Verb::Accept(args) => accept::accept(args),
         Verb::Calibrate(args) => calibrate::calibrate(args),
         Verb::Log(args) => log::log(args),
+        Verb::Machine(args) => machine::machine(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
         Verb::Completions { shell } => {

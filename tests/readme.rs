@@ -209,6 +209,13 @@ fn keys(value: &Value) -> BTreeSet<String> {
     keys_of
 }
 
+/// Without those of marks: whether there are any depends on what else the machine does.
+fn certain_keys(value: &Value) -> BTreeSet<String> {
+    let mut keys = keys(value);
+    keys.retain(|key| !key.starts_with(".marks[]"));
+    keys
+}
+
 #[test]
 fn documents_have_the_documented_keys() {
     let place = Place::new();
@@ -220,7 +227,7 @@ fn documents_have_the_documented_keys() {
     let plan = place.json(&["plan", "small.toml", "--json"], 0);
     let run = place.json(&["run", "small.toml", "--json", "--events", "events"], 3);
     let compare = place.json(&["compare", "small.toml", "--json"], 3);
-    assert_eq!(keys(&run), keys(&compare));
+    assert_eq!(certain_keys(&run), certain_keys(&compare));
     past_of_small(&place);
     let documents = BTreeMap::from([
         (
@@ -268,7 +275,7 @@ fn documents_have_the_documented_keys() {
         let example = &blocks(&docs, &format!("json {label}"))[0];
         let example: Value = serde_json::from_str(example)
             .unwrap_or_else(|error| panic!("the example `{label}` is no JSON: {error}"));
-        assert_eq!(keys(&example), keys(document), "{label}");
+        assert_eq!(certain_keys(&example), certain_keys(document), "{label}");
         assert_eq!(document["format"], 1, "{label}");
     }
     let todo: Value = serde_json::from_str(&blocks(&docs, "json plan-whole")[0]).unwrap();

@@ -1,14 +1,17 @@
 //! Owns the way from a path on the command line to a looked-up plan.
 //! Does not know what is done with it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::show::{self, Stop};
-use super::{Common, Exit};
+use super::{Common, Exit, profiles};
 use crate::config::decode;
-use crate::config::matrix::{Matrix, ParserDecl};
+use crate::config::matrix::{Matrix, ParserDecl, Via};
+use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
+use crate::edge::environment::Asked;
 use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::Choice;
@@ -16,6 +19,7 @@ use crate::plan::dag::{self, Plan};
 use crate::plan::steps::Digests;
 use crate::run::prepare::{Machines, Options};
 use crate::run::progress::say;
+use crate::run::tune;
 use crate::run::versions::{Versions, Wanted, World};
 use crate::words::diag::{Diagnostic, Sources, Span};
 use crate::words::key::Key;
@@ -29,6 +33,10 @@ pub struct Loaded {
     /// Absolute.
     pub state: PathBuf,
     pub parser: Parser,
+    /// Parsers of the monitors, in their order.
+    pub monitors: Vec<Parser>,
+    /// Profiles by machine.
+    profiles: BTreeMap<String, Chain>,
     pub artifacts: Artifacts,
 }
 
@@ -68,7 +76,23 @@ impl Loaded {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
         };
-        Ok(Machines::look(&self.matrix, &names, &versions.list, &options).await?)
+        let mut looked = Machines::look(&self.matrix, &names, &versions.list, &options).await?;
+        for (name, chain) in &self.profiles {
+            let declared = self.matrix.machine(name).map(|machine| &machine.facts);
+            let machine = looked.get(name).filter(|machine| machine.host.is_some());
+            if let (Some(declared), Some(machine)) = (declared, machine)
+                && let Some(host) = &machine.host
+            {
+                let asked = Asked {
+                    path: Some(PathBuf::from(&machine.places.work)),
+                    ..Asked::default()
+                };
+                let facts = tune::facts(host.as_ref(), declared, &asked).await?;
+                let resolved = tune::resolve(chain, &self.matrix.engine, &facts);
+                looked.set_profile(name, resolved.map_err(Stop::usage)?);
+            }
+        }
+        Ok(looked)
     }
 
     /// The digests that a plan is made from, as they stand now.
@@ -186,7 +210,8 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         return Err(Stop::usage(diagnostics));
     };
     show::diagnostics(&diagnostics, sources);
-    let parser = parsers(&matrix)?;
+    let (parser, monitors) = parsers(&matrix)?;
+    let profiles = profiles(&matrix, &folder, sources)?;
     let mut only = Vec::new();
     for text in &common.only {
         let source = sources.add("--only", text.clone());
@@ -206,19 +231,49 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         artifacts: Artifacts::new(&state),
         state,
         parser,
+        monitors,
+        profiles,
     })
 }
 
-/// The parser of `[run]`. Those of monitors must be good, too.
-fn parsers(matrix: &Matrix) -> Result<Parser, Stop> {
+/// The profiles of machines on which anything runs.
+fn profiles(
+    matrix: &Matrix,
+    folder: &Path,
+    sources: &mut Sources,
+) -> Result<BTreeMap<String, Chain>, Stop> {
+    let mut chains = BTreeMap::new();
+    let real = matrix.machines.iter().filter(|m| m.via != Via::Null);
+    for machine in real {
+        let Some(profile) = &machine.profile else {
+            continue;
+        };
+        let loaded = profiles::load(&profile.value, &profiles::folders_near(folder), sources);
+        let chain = loaded.map_err(|problems| {
+            // One about the profile as a whole has no place of its own.
+            let at = |problem: Diagnostic| match problem.label {
+                None => problem.at(profile.span, "named here"),
+                Some(_) => problem,
+            };
+            Stop::usage(problems.into_iter().map(at).collect())
+        })?;
+        chains.insert(machine.name.clone(), chain);
+    }
+    Ok(chains)
+}
+
+/// The parser of `[run]`, and those of the monitors.
+fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
     let run = parser(&matrix.run.parser);
-    let monitors = matrix.monitors.iter();
-    let mut problems: Vec<Diagnostic> = monitors
-        .filter_map(|monitor| parser(&monitor.parser).err())
-        .flatten()
-        .collect();
+    let (mut monitors, mut problems) = (Vec::new(), Vec::new());
+    for monitor in &matrix.monitors {
+        match parser(&monitor.parser) {
+            Ok(parser) => monitors.push(parser),
+            Err(found) => problems.extend(found),
+        }
+    }
     match run {
-        Ok(parser) if problems.is_empty() => Ok(parser),
+        Ok(parser) if problems.is_empty() => Ok((parser, monitors)),
         Ok(_) => Err(Stop::usage(problems)),
         Err(own) => {
             problems.splice(0..0, own);
@@ -244,7 +299,7 @@ fn parser(declared: &ParserDecl) -> Result<Parser, Vec<Diagnostic>> {
         .map_err(|problems| problems.into_iter().map(at).collect())
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(super) fn read(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
     let file = std::fs::File::open(path).map_err(in_words)?;

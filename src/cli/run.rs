@@ -19,17 +19,18 @@ use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
-use crate::report::{columns, template, text};
+use crate::report::{beside, columns, template, text};
 use crate::run::build::{self, BrokenBuilds};
 use crate::run::calibrate;
 use crate::run::confirm;
 use crate::run::event::Event;
-use crate::run::execute::{self, Failed, Job, Site, Summary};
+use crate::run::execute::{self, Failed, Interrupts, Job, RunError, Site, Summary};
 use crate::run::family::Beside;
 use crate::run::inputs;
 use crate::run::lookup::{self, Known, Past};
 use crate::run::past::preset_name;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
+use crate::run::surroundings::Surroundings;
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
 use crate::words::units::{count, parse_percent};
@@ -83,6 +84,9 @@ pub struct CompareArgs {
     /// The smallest change that matters in a file
     #[arg(long, value_name = "PERCENT", requires = "csv", default_value = "2%", value_parser = percent)]
     min_effect: f64,
+    /// List the monitors that moved together with a verdict
+    #[arg(long)]
+    monitors: bool,
     #[command(flatten)]
     faces: Faces,
 }
@@ -170,6 +174,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
             &args.common,
             store.as_ref(),
             stored_failures(&plan, store.as_ref())?,
+            args.monitors,
         )?,
         interrupted: false,
         ran: false,
@@ -196,15 +201,21 @@ fn judge(
     common: &Common,
     store: Option<&Store>,
     failed: Vec<Failed>,
+    monitors: bool,
 ) -> Result<Report, Stop> {
-    let (samples, beside) = match store {
-        Some(store) => (
-            lookup::samples(plan, store)?,
-            Beside::read(plan, store, common.preset.as_deref())?,
-        ),
-        None => Default::default(),
+    let Some(store) = store else {
+        return Ok(model::report(
+            plan,
+            &Default::default(),
+            &Default::default(),
+            failed,
+        )?);
     };
-    Ok(model::report(plan, &samples, &beside, failed)?)
+    let samples = lookup::samples(plan, store)?;
+    let past = Beside::read(plan, store, common.preset.as_deref())?;
+    let mut report = model::report(plan, &samples, &past, failed)?;
+    beside::add(&mut report, plan, &samples, store, monitors)?;
+    Ok(report)
 }
 
 async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
@@ -226,7 +237,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             count(plan.cells.len(), "cell")
         ));
         return Ok(Shown {
-            report: judge(&plan, common, Some(&store.borrow()), Vec::new())?,
+            report: judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?,
             interrupted: false,
             ran: false,
         });
@@ -237,7 +248,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
-        report: judge(&plan, common, Some(&store.borrow()), summary.failed)?,
+        report: judge(&plan, common, Some(&store.borrow()), summary.failed, false)?,
         interrupted: summary.interrupted,
         ran: true,
     })
@@ -335,36 +346,53 @@ async fn work(
             });
         }
     }
-    let job = Job {
-        site,
-        plan: &plan,
-        parser: &loaded.parser,
-    };
     let world = loaded.world(looked, Some(&site.store.borrow()))?;
     inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
     let in_use = plan.artifacts();
     site.store
         .borrow()
         .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
-    announce(&job, &known)?;
+    announce(site, &plan, &known)?;
+    let around = Surroundings::enter(site, &loaded.monitors)
+        .await
+        .map_err(stop_of)?;
+    let job = Job {
+        site,
+        plan: &plan,
+        parser: &loaded.parser,
+        around: &around,
+    };
+    let summary = measure(args, &job, known, &mut interrupts).await;
+    // Whatever came of it: the machine is put back before anybody else may have it.
+    let left = around.leave(site).await;
+    drop(slots);
+    let mut summary = summary.map_err(stop_of)?;
+    left.map_err(stop_of)?;
+    failed.append(&mut summary.failed);
+    Ok(Summary { failed, ..summary })
+}
+
+/// Measures what is missing, then measures again what looks like a change.
+async fn measure(
+    args: &RunArgs,
+    job: &Job<'_>,
+    known: Known,
+    interrupts: &mut Interrupts,
+) -> Result<Summary, RunError> {
+    if let Some(rounds) = args.calibrate {
+        return calibrate::measure(job, rounds, interrupts).await;
+    }
     let rounds = known.rounds;
     let have = |run: usize| rounds[run].iter().collect();
-    let summary = match args.calibrate {
-        Some(rounds) => calibrate::measure(&job, rounds, &mut interrupts).await,
-        None => execute::run(&job, &known.todo, &have, known.repetition, &mut interrupts).await,
-    };
-    let mut summary = summary.map_err(stop_of)?;
-    failed.append(&mut summary.failed);
-    if !summary.interrupted && args.calibrate.is_none() {
+    let mut summary = execute::run(job, &known.todo, &have, known.repetition, interrupts).await?;
+    if !summary.interrupted {
         let preset = args.common.preset.as_deref();
         let is_built = |run: u32| known.is_built[run as usize];
-        let again = confirm::confirm(&job, preset, &is_built, &mut interrupts).await;
-        let again = again.map_err(stop_of)?;
-        failed.extend(again.failed);
+        let mut again = confirm::confirm(job, preset, &is_built, interrupts).await?;
+        summary.failed.append(&mut again.failed);
         summary.interrupted = again.interrupted;
     }
-    drop(slots);
-    Ok(Summary { failed, ..summary })
+    Ok(summary)
 }
 
 /// Makes the builds that are missing.
@@ -395,18 +423,18 @@ fn stop_of(error: execute::RunError) -> Stop {
     Stop::message(error.to_string())
 }
 
-fn announce(job: &Job, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(job.plan, Some(&job.site.store.borrow()), &|run| {
+fn announce(site: &Site, plan: &Plan, known: &Known) -> Result<(), Stop> {
+    let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
         known.todo.rounds[run] > 0
     })?;
-    let graph = dag::graph(job.plan, &known.todo);
-    let estimate = past.with(|durations| dag::estimate(job.plan, &known.todo, &graph, durations));
-    job.site.progress.borrow_mut().event(&Event::Started {
-        matrix: job.plan.matrix.name.clone(),
+    let graph = dag::graph(plan, &known.todo);
+    let estimate = past.with(|durations| dag::estimate(plan, &known.todo, &graph, durations));
+    site.progress.borrow_mut().event(&Event::Started {
+        matrix: plan.matrix.name.clone(),
         cells: known.todo.counts().run.run,
         measurements: known.todo.measurements(),
         estimate_s: estimate.total.as_secs_f64(),
-        seed: job.site.seed,
+        seed: site.seed,
     });
     Ok(())
 }

@@ -56,6 +56,12 @@ impl From<crate::edge::host::HostError> for Stop {
     }
 }
 
+impl From<crate::edge::tune::TuneError> for Stop {
+    fn from(error: crate::edge::tune::TuneError) -> Self {
+        Stop::message(error.to_string())
+    }
+}
+
 impl From<crate::run::lookup::LookupError> for Stop {
     fn from(error: crate::run::lookup::LookupError) -> Self {
         Stop::message(error.to_string())

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::show::Stop;
 use crate::edge::csv::{Sides, read_sides};
 use crate::judge::verdict::{Comparison, Question, compare, decide};
+use crate::plan::steps::NONE;
 use crate::report::model::{Report, Row};
 use crate::run::family::{LEVEL, level, summary};
 use crate::words::sample::Better;
@@ -29,6 +30,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
     decide(&mut family);
     let [baseline, candidate] = &table.names;
     let row = |(sides, (_, comparison)): (Sides, (Question, Comparison))| Row {
+        runs: [NONE; 2],
         baseline_median: level(&sides.baseline),
         candidate_median: level(&sides.candidate),
         sides: [summary(&sides.baseline), summary(&sides.candidate)],

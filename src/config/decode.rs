@@ -131,6 +131,7 @@ impl Decoder<'_> {
                 facts: BTreeMap::new(),
                 noise: NULL_NOISE,
                 effects: BTreeMap::new(),
+                quiet_wait: Duration::ZERO,
                 span: None,
             });
         }
@@ -353,6 +354,7 @@ impl Decoder<'_> {
                 .and_then(|n| n.percent(self.problems))
                 .unwrap_or(NULL_NOISE);
             let effects = self.effects(&mut table);
+            let quiet_wait = self.duration(&mut table, "quiet_wait", Duration::ZERO);
             table.finish(self.problems);
             machines.push(Machine {
                 name: name.value.to_owned(),
@@ -361,6 +363,7 @@ impl Decoder<'_> {
                 facts,
                 noise,
                 effects,
+                quiet_wait,
                 span: Some(name.span),
             });
         }

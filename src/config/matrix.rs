@@ -130,6 +130,8 @@ pub struct Machine {
     pub noise: f64,
     /// What the samples of a version are multiplied by on a `null` machine, by its label.
     pub effects: BTreeMap<String, f64>,
+    /// How long a measurement waits for the machine to be quiet; zero measures at once.
+    pub quiet_wait: Duration,
     pub span: Option<Span>,
 }
 

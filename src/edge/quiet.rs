@@ -4,20 +4,22 @@
 //! The load average is kept but not judged: for minutes it tells of the run that has just ended.
 //! What counts is what the CPUs do in the moment before a measurement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use crate::edge::host::{FileOp, FileReply, Host, HostError, HostErrorKind};
+use crate::edge::host::{Cancel, FileOp, FileReply, Host, HostError, HostErrorKind};
 
 /// Processes that are looked at.
 const PROCESSES_MAX: usize = 20_000;
 /// /proc/stat with a line for each of thousands of interrupts.
 const FILE_BYTES_MAX: usize = 1 << 20;
 /// How long one look takes: ten clock ticks resolve 10 % of a CPU, 50 resolve 2 %.
-const LOOK: Duration = Duration::from_millis(500);
+pub const LOOK: Duration = Duration::from_millis(500);
+/// One that each measurement can afford.
+const GLANCE: Duration = Duration::from_millis(100);
 /// Processes named in one look.
 const HEAVY_MAX: usize = 5;
 
@@ -93,26 +95,30 @@ impl Noise {
     }
 }
 
-/// Looks once. `ours` are process ids that do not count, such as the caller's own.
-pub async fn look(host: &dyn Host, ours: &[u32]) -> Result<Noise, HostError> {
+/// Looks once, for `duration`. `ours` are processes that do not count, with all below them.
+pub async fn look(host: &dyn Host, ours: &[u32], duration: Duration) -> Result<Noise, HostError> {
     let before = Counters::read(host).await?;
-    sleep(LOOK).await;
+    sleep(duration).await;
     let after = Counters::read(host).await?;
     Ok(Counters::noise(&before, &after, ours))
 }
 
-/// Looks until the machine is quiet, or `wait_max` is over: the caller then measures all the same
-/// and marks the sample with the complaints that are left.
+/// Looks until the machine is quiet, `wait_max` is over, or everything must stop: the caller then
+/// measures all the same and marks the sample with the complaints that are left. With nothing to wait
+/// for, it is a short look.
 pub async fn wait(
     host: &dyn Host,
     limits: &Limits,
     wait_max: Duration,
     ours: &[u32],
+    cancel: &Cancel,
 ) -> Result<Noise, HostError> {
     let start = Instant::now();
+    let duration = if wait_max.is_zero() { GLANCE } else { LOOK };
     loop {
-        let noise = look(host, ours).await?;
-        if noise.complaints(limits).is_empty() || start.elapsed() >= wait_max {
+        let noise = look(host, ours, duration).await?;
+        let is_over = start.elapsed() >= wait_max || cancel.is_cancelled();
+        if is_over || noise.complaints(limits).is_empty() {
             return Ok(noise);
         }
     }
@@ -129,7 +135,14 @@ struct Counters {
     steal: u64,
     throttled: u64,
     /// By process id and start time, as an id may be used again.
-    processes: BTreeMap<(u32, u64), (String, u64)>,
+    processes: BTreeMap<(u32, u64), Process>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Process {
+    name: String,
+    parent: u32,
+    ticks: u64,
 }
 
 impl Counters {
@@ -215,13 +228,16 @@ impl Counters {
         // No tick has passed: nothing is known to be busy.
         let total = spent(|counters| counters.total).max(1) as f64;
         let cpus = after.cpus.max(1) as f64;
-        let own: u64 = ours.iter().map(|pid| before.spent(after, *pid)).sum();
+        let ours = after.below(ours);
+        let mut own = 0;
         let mut heavy: Vec<(String, f64)> = Vec::new();
-        for (id, (name, ticks)) in &after.processes {
-            let earlier = before.processes.get(id).map_or(0, |(_, ticks)| *ticks);
-            let spent = ticks.saturating_sub(earlier) as f64;
-            if spent > 0.0 && !ours.contains(&id.0) {
-                heavy.push((name.clone(), spent * cpus / total));
+        for (id, process) in &after.processes {
+            let earlier = before.processes.get(id).map_or(0, |process| process.ticks);
+            let spent = process.ticks.saturating_sub(earlier);
+            if ours.contains(&id.0) {
+                own += spent;
+            } else if spent > 0 {
+                heavy.push((process.name.clone(), spent as f64 * cpus / total));
             }
         }
         heavy.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -235,13 +251,19 @@ impl Counters {
         }
     }
 
-    /// Ticks that a process has used between two readings.
-    fn spent(&self, after: &Counters, pid: u32) -> u64 {
-        let of = |counters: &Counters| {
-            let processes = counters.processes.iter().filter(|((id, _), _)| *id == pid);
-            processes.map(|(_, (_, ticks))| ticks).sum::<u64>()
-        };
-        of(after).saturating_sub(of(self))
+    /// These processes with all their descendants.
+    fn below(&self, roots: &[u32]) -> BTreeSet<u32> {
+        let mut found: BTreeSet<u32> = roots.iter().copied().collect();
+        loop {
+            let before = found.len();
+            let ids = self.processes.iter();
+            let children = ids.filter(|(_, process)| found.contains(&process.parent));
+            let children: Vec<u32> = children.map(|((pid, _), _)| *pid).collect();
+            found.extend(children);
+            if found.len() == before {
+                return found;
+            }
+        }
     }
 }
 
@@ -252,16 +274,20 @@ fn names(reply: Option<Result<FileReply, HostError>>) -> Vec<String> {
     }
 }
 
-/// Id and start time, name and used ticks, from /proc/PID/stat (proc_pid_stat(5)). The name is in
+/// Id and start time, and the process, from /proc/PID/stat (proc_pid_stat(5)). The name is in
 /// parentheses and may hold any character.
-fn parse_process(text: &str) -> Option<((u32, u64), (String, u64))> {
+fn parse_process(text: &str) -> Option<((u32, u64), Process)> {
     let (pid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     // Field 3 of the page is the first here.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let ticks = field(14)? + field(15)?;
-    Some(((pid.parse().ok()?, field(22)?), (name.to_owned(), ticks)))
+    let process = Process {
+        name: name.to_owned(),
+        parent: u32::try_from(field(4)?).ok()?,
+        ticks: field(14)? + field(15)?,
+    };
+    Some(((pid.parse().ok()?, field(22)?), process))
 }
 
 #[cfg(test)]
@@ -276,15 +302,20 @@ mod tests {
         runtime.unwrap().block_on(future)
     }
 
-    fn process(pid: u32, name: &str, ticks: u64) -> String {
-        format!("{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0\n")
+    fn process(pid: u32, parent: u32, name: &str, ticks: u64) -> String {
+        format!("{pid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0\n")
     }
 
     #[test]
     fn a_process_may_have_any_name() {
         let check = |name: &str| {
-            let expected = Some(((7, 77), (name.to_owned(), 50)));
-            assert_eq!(parse_process(&process(7, name, 50)), expected)
+            let expected = Process {
+                name: name.to_owned(),
+                parent: 1,
+                ticks: 50,
+            };
+            let found = parse_process(&process(7, 1, name, 50));
+            assert_eq!(found, Some(((7, 77), expected)))
         };
         check("fio");
         check("a) S (b");
@@ -308,7 +339,11 @@ mod tests {
             "cpu 100 0 100 1000 0 0 0 0 0 0\ncpu0 x\ncpu1 x\nintr 5\n",
             0.0,
             3,
-            &[process(1, "init", 5), process(9, "matrix", 10)],
+            &[
+                process(1, 0, "init", 5),
+                process(9, 1, "matrix", 10),
+                process(10, 9, "service", 0),
+            ],
         );
         // 100 ticks of each of two CPUs: 60 busy, 20 of them ours, 10 stolen.
         let after = counters(
@@ -316,9 +351,10 @@ mod tests {
             1.5,
             5,
             &[
-                process(1, "init", 5),
-                process(9, "matrix", 30),
-                process(20, "cc1", 40),
+                process(1, 0, "init", 5),
+                process(9, 1, "matrix", 20),
+                process(10, 9, "service", 10),
+                process(20, 1, "cc1", 40),
             ],
         );
         let noise = Counters::noise(&before, &after, &[9]);
@@ -345,7 +381,7 @@ mod tests {
         host.put("/proc/stat", "cpu 1 2 3 4 5 6 7 8\ncpu0 1\n")
             .unwrap();
         host.put("/proc/loadavg", "1.25 0 0 1/2 3\n").unwrap();
-        host.put("/proc/7/stat", &process(7, "x", 1)).unwrap();
+        host.put("/proc/7/stat", &process(7, 1, "x", 1)).unwrap();
         host.put(
             "/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count",
             "4",
@@ -359,13 +395,20 @@ mod tests {
         assert_eq!((counters.total, counters.idle, counters.steal), (36, 9, 8));
         assert_eq!(counters.processes.len(), 1);
         assert_eq!(host.batches.get(), 2);
-        let noise = run(wait(&host, &Limits::default(), Duration::ZERO, &[])).unwrap();
+        let noise = run(wait(
+            &host,
+            &Limits::default(),
+            Duration::ZERO,
+            &[],
+            &Cancel::never(),
+        ))
+        .unwrap();
         assert_eq!(noise.busy_cpus, 0.0);
     }
 
     #[test]
     fn this_machine_can_be_looked_at() {
-        let noise = run(look(&FakeRoot::new("/"), &[std::process::id()])).unwrap();
+        let noise = run(look(&FakeRoot::new("/"), &[std::process::id()], GLANCE)).unwrap();
         assert!(noise.busy_cpus >= 0.0 && noise.steal >= 0.0, "{noise:?}");
     }
 }

@@ -5,6 +5,7 @@ pub mod changepoint;
 pub mod compare;
 pub mod confirm;
 pub mod history;
+pub mod monitors;
 pub mod power;
 pub mod stats;
 pub mod table;

@@ -84,13 +84,33 @@ impl Plan<'_> {
         seed: u64,
         places: &Places,
     ) -> Result<Words, Diagnostic> {
+        let context = self.run_context(cell, round, seed, places);
+        self.argv(&self.matrix.run.command, cell, &context)
+    }
+
+    /// The commands of all monitors beside it, in the order of the file.
+    pub fn monitor_commands(
+        &self,
+        cell: u32,
+        round: u32,
+        seed: u64,
+        places: &Places,
+    ) -> Result<Vec<Words>, Diagnostic> {
+        let context = self.run_context(cell, round, seed, places);
+        let monitors = self.matrix.monitors.iter();
+        monitors
+            .map(|monitor| self.argv(&monitor.command, cell, &context))
+            .collect()
+    }
+
+    fn run_context(&self, cell: u32, round: u32, seed: u64, places: &Places) -> Context {
         let mut context = self.base_context(cell, places);
         let run = self.steps.runs.of_cell[cell as usize];
         context.set("dir", self.run_dir(run, places));
         context.set("cell", self.cells.name(self.cells.cell(cell as usize)));
         context.set("round", round);
         context.set("seed", seed);
-        self.argv(&self.matrix.run.command, cell, &context)
+        context
     }
 
     /// Environment variables of the commands of a cell.

@@ -1,6 +1,7 @@
 //! Owns the faces of a result: one model, shown as text, template or JSON.
 //! Does not know how results come about.
 
+pub mod beside;
 pub mod calibration;
 pub mod changes;
 pub mod columns;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::beside::{EnvironmentsRow, MarksRow, MonitorsRow};
 use crate::edge::store::Acceptance;
 use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Summary, Verdict};
@@ -32,6 +33,12 @@ pub struct Report {
     pub accepted: Vec<AcceptedRow>,
     /// Median of each metric of each cell, for matrices that compare nothing too.
     pub cells: Vec<CellRow>,
+    /// What else differed between the sides of comparisons. This and what follows is filled in by
+    /// report/beside.
+    pub environments: Vec<EnvironmentsRow>,
+    pub marks: Vec<MarksRow>,
+    /// Only where it was asked for.
+    pub monitors: Vec<MonitorsRow>,
 }
 
 /// How many verdicts of each kind.
@@ -68,6 +75,9 @@ pub struct Row {
     pub confirmed: Option<bool>,
     /// The acceptance that bears on this: it moved the baseline, or is about the candidate.
     pub accepted: Option<i64>,
+    /// Run steps of baseline and candidate.
+    #[serde(skip)]
+    pub runs: [u32; 2],
 }
 
 /// A change that somebody accepted.
@@ -173,6 +183,9 @@ impl Report {
             counts,
             accepted: Vec::new(),
             cells: Vec::new(),
+            environments: Vec::new(),
+            marks: Vec::new(),
+            monitors: Vec::new(),
         }
     }
 }
@@ -220,6 +233,8 @@ fn row(plan: &Plan, answer: Answer) -> Row {
         comparison: answer.comparison,
         confirmed: answer.confirmed,
         accepted: answer.accepted.map(|accepted| accepted.id),
+        runs: [answer.baseline, answer.candidate]
+            .map(|cell| plan.steps.runs.of_cell[cell as usize]),
     }
 }
 

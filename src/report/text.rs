@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
+use super::beside::MonitorsRow;
 use super::model::{AcceptedRow, CellRow, Report, Row};
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
@@ -13,6 +14,9 @@ use crate::words::units::{count, show_ratio, show_value};
 
 /// Rows of one table; the rest is counted.
 const ROWS_MAX: usize = 60;
+
+/// Differences of two environments that are shown.
+const DIFFERENCES_MAX: usize = 12;
 
 /// How a terminal wants its text.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +81,65 @@ pub fn report(report: &Report, style: Style) -> String {
         }
         more(report.failed.len(), &mut out);
     }
+    beside(report, &mut out);
     let _ = writeln!(out, "\n{}", summary(report));
     out
+}
+
+/// What was beside the samples, where it may matter.
+fn beside(report: &Report, out: &mut String) {
+    for row in &report.environments {
+        let [a, b] = &row.between;
+        let verdicts = count(row.verdicts, "comparison");
+        let _ = writeln!(
+            out,
+            "\nthe machine differed between {a} and {b} ({verdicts}):"
+        );
+        for difference in row.differences.iter().take(DIFFERENCES_MAX) {
+            let _ = writeln!(out, "  {difference}");
+        }
+        if row.differences.len() > DIFFERENCES_MAX {
+            let more = row.differences.len() - DIFFERENCES_MAX;
+            let _ = writeln!(out, "  … and {more} more (`--json` has all)");
+        }
+    }
+    for row in &report.monitors {
+        let MonitorsRow {
+            axis,
+            baseline,
+            candidate,
+            ..
+        } = row;
+        let metrics = row.metrics.join(", ");
+        let of = count(row.monitors, "monitor");
+        let cell = match row.cell.as_str() {
+            "" => String::new(),
+            cell => format!(", {cell}"),
+        };
+        let _ = writeln!(
+            out,
+            "\nmoved with {metrics} ({axis}: {baseline} → {candidate}{cell}), of {of}:"
+        );
+        for moved in &row.moved {
+            let change = moved.ratio.map_or("-".to_owned(), show_ratio);
+            let (a, b) = (
+                show_value(moved.baseline, ""),
+                show_value(moved.candidate, ""),
+            );
+            let _ = writeln!(out, "  {}: {a} → {b} ({change})", moved.monitor);
+        }
+        if row.moved.is_empty() {
+            let _ = writeln!(out, "  none");
+        }
+    }
+    for row in &report.marks {
+        let why = match row.kind {
+            "knob" => "somebody changed the profile meanwhile",
+            _ => "the machine was not quiet",
+        };
+        let samples = count(row.samples, "measurement");
+        let _ = writeln!(out, "\nnote: in {samples} {why}, such as: {}", row.example);
+    }
 }
 
 /// One line: `2 improvements, 30 same (BH …)`.

@@ -26,6 +26,11 @@ pub enum Event {
         machine: String,
         what: String,
     },
+    /// Something about a machine that one should know; nothing fails because of it.
+    Note {
+        machine: String,
+        what: String,
+    },
     BuildStarted {
         version: String,
         key: String,

@@ -15,10 +15,13 @@ use super::prepare::{Machine, Machines};
 use super::progress::Progress;
 use super::repeat::Repetition;
 use super::setup::{Up, put_away};
+use super::surroundings::Surroundings;
+use super::tune;
 use crate::config::matrix::Via;
 use crate::edge::host::{Cancel, Holder, HostError, Slot, Wait};
 use crate::edge::parse::Parser;
-use crate::edge::store::{self, Kind, NewAttempt, NewReading, Recorded, Store, StoreError};
+use crate::edge::store::{self, Beside, Kind, NewAttempt, NewReading, Recorded, Store, StoreError};
+use crate::edge::tune::TuneError;
 use crate::plan::dag::{Plan, Todo};
 use crate::words::key::Key;
 
@@ -29,6 +32,8 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Host(#[from] HostError),
+    #[error(transparent)]
+    Tune(#[from] TuneError),
     #[error("{0}")]
     Template(String),
     /// They would wait for each other's slot, or measure at the same time.
@@ -71,6 +76,13 @@ impl Site<'_> {
     pub(super) fn tell(&self, event: Event) {
         self.progress.borrow_mut().event(&event);
     }
+
+    pub(super) fn note(&self, machine: &str, what: String) {
+        self.tell(Event::Note {
+            machine: machine.to_owned(),
+            what,
+        });
+    }
 }
 
 /// One message for each Ctrl-C.
@@ -82,6 +94,7 @@ pub struct Job<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,
     pub parser: &'a Parser,
+    pub around: &'a Surroundings,
 }
 
 /// Takes the measuring slots of these machines, in the order of their names so that two runs cannot
@@ -112,14 +125,7 @@ pub async fn enter(
             continue;
         };
         let host = host.as_ref();
-        let holder = Holder {
-            pid: std::process::id(),
-            user: std::env::var("USER")
-                .or_else(|_| std::env::var("LOGNAME"))
-                .unwrap_or_else(|_| "?".to_owned()),
-            purpose: purpose.to_owned(),
-            since: jiff::Timestamp::now().to_string(),
-        };
+        let holder = Holder::this(purpose);
         let waiting = |holder: &str| {
             site.tell(Event::Waiting {
                 machine: name.clone(),
@@ -136,6 +142,7 @@ pub async fn enter(
                 what,
             });
         }
+        tune::recover(site, name, host, machine).await?;
     }
     Ok(slots)
 }
@@ -295,28 +302,31 @@ impl Executor<'_> {
         machine: u16,
         what: Recording,
         readings: &[NewReading],
+        beside: &Beside,
     ) -> Result<Recorded, StoreError> {
         let plan = self.job.plan;
         let version = plan
             .cells
             .axis("version")
             .map_or("", |axis| plan.cells.label(what.tuple, axis));
+        let machine = self.job.machine(machine).map_or("", |(name, _)| name);
         let attempt = NewAttempt {
             session: self.job.site.session,
             kind: what.kind,
             key: what.key,
             round: what.round,
             cell: what.cell,
-            machine: self.job.machine(machine).map_or("", |(name, _)| name),
+            machine,
             version,
             started_ms: what.started_ms,
             duration: what.duration,
             outcome: what.outcome,
             reason: what.reason,
-            environment: None,
+            environment: self.job.around.environment(machine),
             log: Some(what.log.0.as_slice()).filter(|log| !log.is_empty()),
         };
-        self.job.site.store.borrow_mut().record(&attempt, readings)
+        let mut store = self.job.site.store.borrow_mut();
+        store.record_with(&attempt, readings, beside)
     }
 
     fn give_up(&self, run: u32, round: u32, reason: &str, outstanding: u64) {

@@ -25,6 +25,8 @@ pub struct Series {
     pub unit: String,
     pub better: Option<Better>,
     pub samples: Vec<Sample>,
+    /// What the machine was like, each once, the latest last; empty where that is not known.
+    pub environments: Vec<Key>,
 }
 
 /// Samples by run step and by the parser's name for the metric.
@@ -148,7 +150,12 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
                 unit: metric.unit.clone(),
                 better: metric.better,
                 samples: Vec::new(),
+                environments: Vec::new(),
             });
+        if let Some(environment) = stored.environment {
+            series.environments.retain(|known| *known != environment);
+            series.environments.push(environment);
+        }
         series.samples.push(stored.sample);
     }
     Ok(samples)

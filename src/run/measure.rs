@@ -9,15 +9,24 @@ use super::null;
 use super::prepare::Machine;
 use crate::edge::host::{Host, HostError, ServiceId};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
-use crate::edge::store::{self, Kind, NewReading, Recorded};
+use crate::edge::store::{self, Beside, Kind, NewReading, Recorded};
 use crate::plan::resolve::Words;
-use crate::words::diag::suggest;
+use crate::words::diag::{Diagnostic, suggest};
 use crate::words::sample::{Better, Ended, Parsed, Reading};
 
 use std::time::Instant;
 
 /// Readings of one run step that are kept beside the declared ones.
 const UNDECLARED_READINGS_MAX: usize = 256;
+
+/// One measurement to be taken.
+struct Task<'a> {
+    machine: &'a str,
+    cell: u32,
+    argv: Words,
+    dir: String,
+    monitors: Vec<Words>,
+}
 
 /// A measurement's good end.
 struct Measured {
@@ -43,21 +52,32 @@ impl Executor<'_> {
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
+        let mut beside = Beside::default();
         let result = match self.job.machine(machine) {
             Some((
-                _,
-                Machine {
+                name,
+                machine @ Machine {
                     host: Some(host),
                     places,
                     ..
                 },
             )) => {
-                let command = plan
-                    .run_command(step.cell, round, self.job.site.seed, places)
-                    .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
-                let dir = plan.run_dir(run, places);
-                self.measure_on(host.as_ref(), step.cell, &command, &dir, &mut log)
-                    .await
+                let host = host.as_ref();
+                let seed = self.job.site.seed;
+                let in_words = |diagnostic: Diagnostic| RunError::Template(diagnostic.message);
+                let command = plan.run_command(step.cell, round, seed, places);
+                let monitors = plan.monitor_commands(step.cell, round, seed, places);
+                let task = Task {
+                    machine: name,
+                    cell: step.cell,
+                    argv: self.job.around.on_cpus(name, command.map_err(in_words)?),
+                    dir: plan.run_dir(run, places),
+                    monitors: monitors.map_err(in_words)?,
+                };
+                self.before(name, host, machine, &mut beside).await;
+                let result = self.measure_on(host, task, &mut log, &mut beside).await;
+                self.after(name, host, machine, &mut beside).await;
+                result
             }
             Some((_, machine)) => self.generate(step.cell, round, machine),
             None => Err((
@@ -98,7 +118,7 @@ impl Executor<'_> {
             reason,
             log: &log,
         };
-        let recorded = self.record(machine, recording, &readings)?;
+        let recorded = self.record(machine, recording, &readings, &beside)?;
         match result {
             Ok((chosen, measured)) => {
                 if let Recorded::New(_) = recorded {
@@ -140,18 +160,21 @@ impl Executor<'_> {
     async fn measure_on(
         &self,
         host: &dyn Host,
-        cell: u32,
-        argv: &Words,
-        dir: &str,
+        task: Task<'_>,
         log: &mut Log,
+        beside: &mut Beside,
     ) -> Result<Measured, (store::Outcome, String)> {
         let infrastructure = |error: HostError| (store::Outcome::Failed, error.message);
-        let env = self.job.plan.environment(cell);
+        let dir = &task.dir;
+        let env = self.job.plan.environment(task.cell);
         let env = env.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
         make_dir(host, dir).await.map_err(infrastructure)?;
-        log.command(argv);
-        let command = command(argv, dir, &env, self.job.plan.matrix.run.timeout);
+        log.command(&task.argv);
+        let command = command(&task.argv, dir, &env, self.job.plan.matrix.run.timeout);
+        let watches = self.start_monitors(host, task.monitors, dir, &env).await;
         let output = host.run(command, self.cancel.clone()).await;
+        self.stop_monitors(task.machine, host, watches, beside)
+            .await;
         let removed = remove(host, dir).await;
         let output = output.map_err(infrastructure)?;
         removed.map_err(infrastructure)?;

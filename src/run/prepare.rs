@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
+use crate::config::profile::Resolved;
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
+use crate::edge::tune;
 use crate::plan::resolve::Places;
 use crate::words::key::{Key, KeyHasher};
 
@@ -26,6 +29,12 @@ pub struct Machine {
     pub effects: BTreeMap<String, f64>,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
+    /// What its profile asks of it, as its facts are now.
+    pub profile: Option<Resolved>,
+    /// Where it is kept how to put the machine back.
+    pub journal: PathBuf,
+    /// How long a measurement waits for the machine to be quiet.
+    pub quiet_wait: Duration,
     /// Installed programs of the subject by content.
     pub installed: Key,
     /// Versions that are folders, by label.
@@ -72,6 +81,9 @@ impl Machines {
                     noise: declared.noise,
                     effects: declared.effects.clone(),
                     tools: Vec::new(),
+                    profile: None,
+                    journal: PathBuf::new(),
+                    quiet_wait: Duration::ZERO,
                     installed: Key::default(),
                     folders: BTreeMap::new(),
                     places: places(options.state),
@@ -83,12 +95,23 @@ impl Machines {
                     if let Some(lock) = &options.lock {
                         host = host.with_lock(lock);
                     }
-                    look_at(Rc::new(host), matrix, versions, options).await?
+                    let looked = look_at(Rc::new(host), matrix, versions, options).await?;
+                    Machine {
+                        quiet_wait: declared.quiet_wait,
+                        ..looked
+                    }
                 }
             };
             machines.insert(name.clone(), machine);
         }
         Ok(Machines(machines))
+    }
+
+    /// Gives a machine what its profile asks of it.
+    pub fn set_profile(&mut self, name: &str, profile: Resolved) {
+        if let Some(machine) = self.0.get_mut(name) {
+            machine.profile = Some(profile);
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&Machine> {
@@ -147,6 +170,9 @@ async fn look_at(
         noise: 0.0,
         effects: BTreeMap::new(),
         tools,
+        profile: None,
+        journal: tune::place(options.lock.as_deref()),
+        quiet_wait: Duration::ZERO,
         installed,
         folders,
         places: places(options.state),

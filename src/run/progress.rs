@@ -196,6 +196,7 @@ fn notable(event: &Event) -> Option<String> {
         ),
         Event::Waiting { machine, holder } => format!("waiting for `{machine}`: {holder}"),
         Event::Cleaned { what, .. } => format!("put away what a dead run had left: {what}"),
+        Event::Note { machine, what } => format!("note: {machine}: {what}"),
         Event::BuildStarted { version, .. } => format!("building `{version}`"),
         Event::BuildDone {
             version,

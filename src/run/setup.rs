@@ -11,7 +11,7 @@ use super::event::Event;
 use super::execute::{Executor, Recording, RunError, Site};
 use super::prepare::Machine;
 use crate::edge::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
-use crate::edge::store::{self, Kind};
+use crate::edge::store::{self, Beside, Kind};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::{Words, show_words};
 use crate::words::sample::Ended;
@@ -102,6 +102,7 @@ impl Executor<'_> {
                 log: &log,
             },
             &[],
+            &Beside::default(),
         );
         if let Err(error) = recorded {
             self.fatal.borrow_mut().get_or_insert(error.into());

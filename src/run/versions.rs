@@ -295,9 +295,12 @@ pub struct World<'a> {
 
 impl Digests for World<'_> {
     fn tools(&self, machine: &str) -> Vec<(String, Key)> {
-        self.machines
-            .get(machine)
-            .map_or(Vec::new(), |m| m.tools.clone())
+        let Some(machine) = self.machines.get(machine) else {
+            return Vec::new();
+        };
+        let profile = machine.profile.iter();
+        let profile = profile.map(|profile| ("profile".to_owned(), profile.key()));
+        machine.tools.iter().cloned().chain(profile).collect()
     }
 
     fn installed(&self, machine: &str) -> Key {

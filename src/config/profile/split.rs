@@ -362,16 +362,21 @@ impl Splitter<'_> {
 
 /// The statement's node with spans in the whole file.
 fn convert(node: &kdl::KdlNode, statement: Span) -> Node {
-    let place =
-        |span: miette::SourceSpan| statement.slice(span.offset()..span.offset() + span.len());
+    let place = |offset: usize, length: usize| statement.slice(offset..offset + length);
     let mut args = Vec::new();
     let mut props = Vec::new();
     for entry in node.entries() {
-        let value = At::new(entry.value().clone(), place(entry.span()));
+        let value = At::new(
+            entry.value().clone(),
+            place(entry.span().offset(), entry.span().len()),
+        );
         match entry.name() {
             None => args.push(value),
             Some(name) => {
-                let name = At::new(name.value().to_owned(), place(name.span()));
+                let name = At::new(
+                    name.value().to_owned(),
+                    place(name.span().offset(), name.span().len()),
+                );
                 // An entry's span begins at its name.
                 let skipped = (name.span.end - value.span.start) as usize + 1;
                 let len = (value.span.end - value.span.start) as usize;
@@ -381,7 +386,10 @@ fn convert(node: &kdl::KdlNode, statement: Span) -> Node {
         }
     }
     Node {
-        name: At::new(node.name().value().to_owned(), place(node.name().span())),
+        name: At::new(
+            node.name().value().to_owned(),
+            place(node.name().span().offset(), node.name().span().len()),
+        ),
         args,
         props,
         block: None,

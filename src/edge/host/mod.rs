@@ -71,6 +71,20 @@ pub struct Holder {
     pub since: String,
 }
 
+impl Holder {
+    /// This process.
+    pub fn this(purpose: &str) -> Holder {
+        Holder {
+            pid: std::process::id(),
+            user: std::env::var("USER")
+                .or_else(|_| std::env::var("LOGNAME"))
+                .unwrap_or_else(|_| "?".to_owned()),
+            purpose: purpose.to_owned(),
+            since: jiff::Timestamp::now().to_string(),
+        }
+    }
+}
+
 /// One operation on a host's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FileOp {

@@ -207,7 +207,7 @@ impl Store {
 
     /// Calls `on_row(index of the key, row)` for the rows of `sql` that belong to one of `keys`.
     /// The first column of `sql` is the key, by which it is ordered; `?1` and `?2` bound the key.
-    fn for_keys(
+    pub(super) fn for_keys(
         &self,
         keys: &[Key],
         sql: &str,

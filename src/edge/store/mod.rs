@@ -5,6 +5,7 @@
 //! are in `schema_1.sql`, the view for people in `docs/store.md`. Calls block; a call that writes
 //! returns when the data is on the disk.
 
+mod beside;
 mod builds;
 mod error;
 mod history;
@@ -26,6 +27,7 @@ use rusqlite::Connection;
 use crate::words::key::Key;
 use crate::words::sample::{Better, Sample};
 
+pub use beside::{Beside, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
 pub use builds::Inputs;
 pub use error::{StoreError, StoreErrorKind};
 pub use history::{PAST_SAMPLES_MAX, PastSample, Span};

@@ -14,6 +14,7 @@ use super::error::{StoreError, StoreErrorKind};
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
+    include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
 ];
 

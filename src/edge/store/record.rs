@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use super::{
     AttemptId, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
 };
-use super::{MetricId, logs};
+use super::{Beside, MONITOR_VALUES_MAX, MetricId, beside, logs};
 use crate::words::key::{Key, KeyHasher};
 use crate::words::sample::Better;
 
@@ -67,7 +67,20 @@ impl Store {
         attempt: &NewAttempt,
         readings: &[NewReading],
     ) -> Result<Recorded, StoreError> {
+        self.record_with(attempt, readings, &Beside::default())
+    }
+
+    /// As [`Store::record`], with what was beside the measurement.
+    pub fn record_with(
+        &mut self,
+        attempt: &NewAttempt,
+        readings: &[NewReading],
+        beside: &Beside,
+    ) -> Result<Recorded, StoreError> {
         self.check_attempt(attempt, readings)?;
+        self.check_beside(beside)?;
+        let outputs =
+            beside::compress(beside).map_err(|error| StoreError::io(&self.state, error))?;
         let log = match attempt.log {
             Some(text) => {
                 Some(logs::compress(text).map_err(|error| StoreError::io(&self.state, error))?)
@@ -84,6 +97,7 @@ impl Store {
             return Ok(Recorded::AlreadyDone);
         }
         let id = insert(&transaction, attempt, readings).map_err(failed)?;
+        beside::insert(&transaction, id, beside, &outputs).map_err(failed)?;
         if let Some(log) = log {
             // Before the commit: a recorded log is there. One whose commit fails is replaced by
             // the next attempt, which gets the same id.
@@ -146,6 +160,26 @@ impl Store {
             }
         }
         Ok(())
+    }
+
+    fn check_beside(&self, beside: &Beside) -> Result<(), StoreError> {
+        let mut count = 0;
+        for monitor in &beside.monitors {
+            self.check_name("monitor", &monitor.name)?;
+            for (name, value) in &monitor.values {
+                self.check_name("monitor", name)?;
+                if !value.is_finite() {
+                    return Err(self.invalid(format!("`{name}` is {value}")));
+                }
+            }
+            count += monitor.values.len();
+        }
+        match count > MONITOR_VALUES_MAX {
+            true => Err(self.invalid(format!(
+                "{count} values of monitors; the limit is {MONITOR_VALUES_MAX}"
+            ))),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn check_name(&self, what: &str, name: &str) -> Result<(), StoreError> {

@@ -1,54 +1,31 @@
--- Version 4: what is said about series: change points told, changes accepted, findings measured again.
--- A series is (matrix, machine, cell without its version, metric); a metric is the parser's name.
+-- Version 4: what was beside a measurement. One attempt has all of it or, after a crash, nothing.
 
--- A change point that was told to somebody. It stays where it was told.
-CREATE TABLE change_point (
-    id          INTEGER PRIMARY KEY,
-    matrix      TEXT NOT NULL,
-    preset      TEXT NOT NULL,
-    machine     TEXT NOT NULL,
-    cell        TEXT NOT NULL,
-    metric      TEXT NOT NULL,
-    key         BLOB NOT NULL CHECK (length(key) = 16),   -- of the first point after the change
-    reported_ms INTEGER NOT NULL,
-    UNIQUE (matrix, preset, machine, cell, metric, key)
-) STRICT;
-
--- Up to which attempt the series of a matrix have been looked through.
-CREATE TABLE looked_through (
-    matrix  TEXT NOT NULL,
-    preset  TEXT NOT NULL,
-    attempt INTEGER NOT NULL,
-    PRIMARY KEY (matrix, preset)
+-- Why a sample is to be read with care.
+CREATE TABLE mark (
+    attempt INTEGER NOT NULL REFERENCES attempt (id),
+    kind    TEXT NOT NULL CHECK (kind IN ('noisy', 'knob')),
+    what    TEXT NOT NULL,          -- for people
+    PRIMARY KEY (attempt, kind)
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE acceptance (
-    id          INTEGER PRIMARY KEY,
-    matrix      TEXT NOT NULL,
-    what        TEXT NOT NULL,          -- as the user named it
-    reason      TEXT NOT NULL,
-    author      TEXT NOT NULL,
-    accepted_ms INTEGER NOT NULL,
-    undone_ms   INTEGER                 -- NULL: it holds
+-- What monitors printed.
+CREATE TABLE monitor_output (
+    attempt INTEGER NOT NULL REFERENCES attempt (id),
+    name    TEXT NOT NULL,
+    gzip    BLOB NOT NULL,
+    PRIMARY KEY (attempt, name)
 ) STRICT;
 
--- The series that an acceptance moves the baseline of, each from one of its points on.
-CREATE TABLE accepted_series (
-    acceptance INTEGER NOT NULL REFERENCES acceptance (id),
-    machine    TEXT NOT NULL,
-    cell       TEXT NOT NULL,
-    metric     TEXT NOT NULL,
-    key        BLOB NOT NULL CHECK (length(key) = 16),
-    version    TEXT NOT NULL,
-    since_ms   INTEGER NOT NULL,
-    PRIMARY KEY (acceptance, machine, cell, metric)
-) STRICT, WITHOUT ROWID;
+-- The names of what monitors measure, such as `vmstat.cs`.
+CREATE TABLE monitor (
+    id   INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
 
--- Comparisons whose rounds from `first_round` on were measured to confirm what the rounds before showed.
-CREATE TABLE confirmation (
-    baseline    BLOB NOT NULL CHECK (length(baseline) = 16),
-    candidate   BLOB NOT NULL CHECK (length(candidate) = 16),
-    metric      TEXT NOT NULL,
-    first_round INTEGER NOT NULL,
-    PRIMARY KEY (baseline, candidate, metric)
+-- The mean over one measurement.
+CREATE TABLE monitor_value (
+    attempt INTEGER NOT NULL REFERENCES attempt (id),
+    monitor INTEGER NOT NULL REFERENCES monitor (id),
+    value   REAL NOT NULL,
+    PRIMARY KEY (attempt, monitor)
 ) STRICT, WITHOUT ROWID;

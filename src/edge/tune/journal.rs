@@ -1,7 +1,7 @@
 //! Owns the journal: what was on the machine before a profile was applied, kept through any crash.
 //! Does not know how a knob is found or set.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,24 @@ const VERSION: u32 = 1;
 const JOURNAL_BYTES_MAX: usize = 4 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+/// Where the journal is: one place a machine, so that whoever comes next finds it. Beside a lock that
+/// the user has chosen; else root's is below /var/lib, and others, who can set little, have one
+/// below their home with the machine's name, as a home may be shared between machines.
+pub fn place(lock: Option<&Path>) -> PathBuf {
+    if let Some(lock) = lock {
+        return lock.with_added_extension("profile.json");
+    }
+    let home = std::env::var_os("HOME").filter(|_| !rustix::process::geteuid().is_root());
+    match home {
+        Some(home) => {
+            let uname = rustix::system::uname();
+            let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
+            Path::new(&home).join(".local/state/matrix").join(file)
+        }
+        None => PathBuf::from("/var/lib/matrix/profile.json"),
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub version: u32,
@@ -24,6 +42,9 @@ pub(super) struct Journal {
     /// RFC 3339, UTC.
     pub since: String,
     pub state: State,
+    /// Applied to stay: no run takes it for what a dead one has left.
+    #[serde(default)]
+    pub by_hand: bool,
     pub entries: Vec<Entry>,
     /// Units that ran and were stopped.
     pub services: Vec<String>,
@@ -137,6 +158,7 @@ impl Journal {
             profile,
             since,
             state: State::Applying,
+            by_hand: false,
             entries,
             services: Vec::new(),
         }

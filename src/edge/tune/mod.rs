@@ -20,6 +20,7 @@ use journal::{Entry, Journal, State};
 
 pub use find::FILES_MAX;
 pub(in crate::edge) use find::value_in;
+pub use journal::place;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
@@ -128,6 +129,8 @@ pub enum Status {
         since: String,
         /// The program died before all was set.
         unfinished: bool,
+        /// It stays until somebody reverts it: see [`keep`].
+        by_hand: bool,
         rows: Vec<Row>,
         /// Rows whose file holds a third value, with what it holds. The samples taken meanwhile are
         /// not what their profile says.
@@ -489,6 +492,17 @@ pub async fn drop_caches(host: &dyn Host) -> Result<(), Refusal> {
         .try_for_each(|reply| reply.map(|_| ()).map_err(|error| refuse(error.message)))
 }
 
+/// Makes what [`apply`] did outlive this process: a run that finds the journal leaves it alone. A held
+/// DMA latency does not stay.
+pub async fn keep(host: &dyn Host, journal_path: &Path) -> Result<(), TuneError> {
+    let (journal, _) = journal::read(host, journal_path).await?;
+    let Some(mut journal) = journal else {
+        return Ok(());
+    };
+    journal.by_hand = true;
+    journal::write(host, journal_path, &journal).await
+}
+
 /// Ends what [`apply`] began: stops what is held, and reverts.
 pub async fn release(
     host: &dyn Host,
@@ -658,6 +672,7 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
         profile,
         since,
         unfinished: journal.state == State::Applying,
+        by_hand: journal.by_hand,
         rows,
         changed,
     })

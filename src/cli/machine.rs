@@ -1,0 +1,334 @@
+//! Owns `matrix machine`: a profile by hand, and what this machine is like.
+//! Does not know how a knob is set, nor what is measured.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::run::block_on;
+use super::show::{self, Stop};
+use super::{Exit, profiles};
+use crate::config::profile::{Facts, Resolved};
+use crate::config::template::Engine;
+use crate::edge::environment::Asked;
+use crate::edge::host::local::LocalHost;
+use crate::edge::host::{Cancel, Holder, Host, Slot};
+use crate::edge::quiet::{self, Limits};
+use crate::edge::tune::{self, Outcome, Refusal, Reverted, Row, Status};
+use crate::report::model::FORMAT;
+use crate::run::progress::say;
+use crate::run::tune::{facts, odd, resolve};
+use crate::words::diag::Sources;
+use crate::words::units::count;
+
+#[derive(Debug, Args)]
+pub struct MachineArgs {
+    #[command(subcommand)]
+    verb: Verb,
+    /// Print one JSON document on standard output
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Apply a profile until `matrix machine revert`
+    Tune {
+        /// A name in `profiles` here or in the folder above, or a path that ends with `.kdl`
+        profile: String,
+        /// Show what would change, without changing it
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Put back what a profile has changed, also after a crash
+    Revert,
+    /// Show the profile in force, and whether its values still hold
+    Status,
+    /// Show what a profile's `when` can ask about this machine
+    Facts,
+    /// Say whether the machine is quiet enough to measure
+    Check,
+}
+
+/// A result in both forms.
+struct Told {
+    document: Value,
+    lines: Vec<String>,
+    exit: Exit,
+}
+
+pub fn machine(args: MachineArgs) -> Exit {
+    let mut sources = Sources::default();
+    match block_on(carry_out(&args.verb, &mut sources)) {
+        Ok(told) if args.json => {
+            show::document(&told.document);
+            told.exit
+        }
+        Ok(told) => {
+            told.lines
+                .iter()
+                .for_each(|line| show::out(&format!("{line}\n")));
+            told.exit
+        }
+        Err(stop) => show::stopped(&stop, &sources, args.json),
+    }
+}
+
+async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
+    let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
+    let journal = tune::place(lock.as_deref());
+    let mut host = LocalHost::new("local")?;
+    if let Some(lock) = &lock {
+        host = host.with_lock(lock);
+    }
+    match verb {
+        Verb::Tune { profile, dry_run } => {
+            let resolved = resolved(&host, profile, sources).await?;
+            match dry_run {
+                true => preview(&host, &resolved).await,
+                false => tune(&host, &resolved, &journal).await,
+            }
+        }
+        Verb::Revert => revert(&host, &journal).await,
+        Verb::Status => status(&host, &journal).await,
+        Verb::Facts => {
+            let facts = own_facts(&host).await?;
+            let lines = facts
+                .iter()
+                .map(|(name, value)| format!("{name} = {value}"));
+            Ok(Told {
+                lines: lines.collect(),
+                document: json!({ "format": FORMAT, "facts": facts }),
+                exit: Exit::Fine,
+            })
+        }
+        Verb::Check => check(&host).await,
+    }
+}
+
+async fn own_facts(host: &dyn Host) -> Result<Facts, Stop> {
+    let here = std::env::current_dir().ok();
+    let asked = Asked {
+        path: here,
+        ..Asked::default()
+    };
+    Ok(facts(host, &Facts::new(), &asked).await?)
+}
+
+async fn resolved(host: &dyn Host, name: &str, sources: &mut Sources) -> Result<Resolved, Stop> {
+    let path = Path::new(name);
+    let (stem, folders) = match (path.extension(), path.file_stem()) {
+        (Some(extension), Some(stem)) if extension == "kdl" => {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            (stem.to_string_lossy().into_owned(), vec![folder.to_owned()])
+        }
+        _ => (name.to_owned(), profiles::folders_near(Path::new(""))),
+    };
+    let chain = profiles::load(&stem, &folders, sources).map_err(Stop::usage)?;
+    let facts = own_facts(host).await?;
+    resolve(&chain, &Engine::default(), &facts).map_err(Stop::usage)
+}
+
+async fn slot(host: &dyn Host, purpose: &str) -> Result<Slot, Stop> {
+    let waiting = |holder: &str| say(&format!("waiting for this machine: {holder}"));
+    let holder = Holder::this(purpose);
+    Ok(host.lock(holder, &waiting, Cancel::never()).await?)
+}
+
+async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
+    let found = tune::dry_run(host, profile).await?;
+    let mut lines: Vec<String> = found.rows.iter().map(show_row).collect();
+    lines.extend(found.services.iter().map(|unit| format!("{unit}: stopped")));
+    lines.extend(found.skipped.iter().map(|r| format!("skipped: {r}")));
+    lines.extend(found.refused.iter().map(|r| format!("refused: {r}")));
+    Ok(Told {
+        lines,
+        document: json!({
+            "format": FORMAT,
+            "profile": profile.name,
+            "rows": rows_json(&found.rows),
+            "services": found.services,
+            "skipped": refusals_json(&found.skipped),
+            "refused": refusals_json(&found.refused),
+        }),
+        exit: if found.refused.is_empty() {
+            Exit::Fine
+        } else {
+            Exit::Failed
+        },
+    })
+}
+
+async fn tune(host: &dyn Host, profile: &Resolved, journal: &Path) -> Result<Told, Stop> {
+    let _slot = slot(host, "machine tune").await?;
+    let applied = tune::apply(host, profile, journal).await?;
+    tune::keep(host, journal).await?;
+    let mut lines: Vec<String> = applied.rows.iter().map(show_row).collect();
+    lines.extend(
+        applied
+            .services
+            .iter()
+            .map(|unit| format!("{unit}: stopped")),
+    );
+    lines.extend(applied.skipped.iter().map(|r| format!("skipped: {r}")));
+    lines.extend(applied.notes.iter().cloned());
+    for (held, what) in [
+        (applied.dma_latency.is_some(), "dma-latency-us"),
+        (applied.cpus.is_some(), "cpus"),
+        (applied.drop_caches, "drop-caches"),
+    ] {
+        if held {
+            lines.push(format!(
+                "`{what}` has an effect only while `matrix run` measures"
+            ));
+        }
+    }
+    lines.push("in force until `matrix machine revert`".to_owned());
+    Ok(Told {
+        lines,
+        document: json!({
+            "format": FORMAT,
+            "profile": applied.profile,
+            "rows": rows_json(&applied.rows),
+            "services": applied.services,
+            "skipped": refusals_json(&applied.skipped),
+            "notes": applied.notes,
+        }),
+        exit: Exit::Fine,
+    })
+}
+
+async fn revert(host: &dyn Host, journal: &Path) -> Result<Told, Stop> {
+    let _slot = slot(host, "machine revert").await?;
+    let rows = tune::revert(host, journal).await?;
+    let mut lines: Vec<String> = rows.iter().filter_map(odd).collect();
+    lines.push(match rows.len() {
+        0 => "there is nothing to put back".to_owned(),
+        all => format!(
+            "{} of {} back",
+            all - rows.iter().filter_map(odd).count(),
+            count(all, "value")
+        ),
+    });
+    let row = |row: &Reverted| json!({ "knob": row.knob, "path": row.path, "old": row.old, "outcome": outcome(&row.outcome) });
+    Ok(Told {
+        lines,
+        document: json!({ "format": FORMAT, "rows": rows.iter().map(row).collect::<Vec<_>>() }),
+        exit: match rows.iter().any(Reverted::has_failed) {
+            true => Exit::Failed,
+            false => Exit::Fine,
+        },
+    })
+}
+
+fn outcome(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::PutBack => "put_back",
+        Outcome::AlreadyBack => "already_back",
+        Outcome::ChangedByOthers { .. } => "changed_by_others",
+        Outcome::Gone => "gone",
+        Outcome::Rebooted => "rebooted",
+        Outcome::Failed { .. } => "failed",
+    }
+}
+
+async fn status(host: &dyn Host, journal: &Path) -> Result<Told, Stop> {
+    let (lines, document) = match tune::status(host, journal).await? {
+        Status::None => (
+            vec!["no profile is in force".to_owned()],
+            json!({ "format": FORMAT, "profile": null }),
+        ),
+        Status::Rebooted { profile, since } => (
+            vec![format!("`{profile}` of {since} was put back by a reboot")],
+            json!({ "format": FORMAT, "profile": null, "rebooted": profile, "since": since }),
+        ),
+        Status::Active {
+            profile,
+            since,
+            unfinished,
+            by_hand,
+            rows,
+            changed,
+        } => {
+            let mut lines = vec![format!("`{profile}` since {since}")];
+            if unfinished {
+                lines.push("it is being applied, or the program died in the middle".to_owned());
+            }
+            lines.extend(rows.iter().map(show_row));
+            lines.extend(changed.iter().map(|(row, found)| {
+                format!(
+                    "{}: holds `{found}`: somebody else has set it",
+                    show_row(row)
+                )
+            }));
+            let others: Vec<Value> = changed
+                .iter()
+                .map(|(row, found)| json!({ "path": row.path, "wanted": row.new, "found": found }))
+                .collect();
+            let document = json!({
+                "format": FORMAT,
+                "profile": profile,
+                "since": since,
+                "unfinished": unfinished,
+                "by_hand": by_hand,
+                "rows": rows_json(&rows),
+                "changed": others,
+            });
+            (lines, document)
+        }
+    };
+    Ok(Told {
+        lines,
+        document,
+        exit: Exit::Fine,
+    })
+}
+
+async fn check(host: &dyn Host) -> Result<Told, Stop> {
+    let own = [std::process::id()];
+    let noise = quiet::look(host, &own, quiet::LOOK).await?;
+    let complaints = noise.complaints(&Limits::default());
+    let exit = if complaints.is_empty() {
+        Exit::Fine
+    } else {
+        Exit::Failed
+    };
+    Ok(Told {
+        document: json!({
+            "format": FORMAT,
+            "quiet": complaints.is_empty(),
+            "complaints": complaints,
+            "noise": noise,
+        }),
+        lines: match complaints.is_empty() {
+            true => vec!["quiet".to_owned()],
+            false => complaints,
+        },
+        exit,
+    })
+}
+
+fn show_row(row: &Row) -> String {
+    match row.old == row.new {
+        true => format!("{}: `{}` already", row.path, row.new),
+        false => format!("{}: `{}` → `{}`", row.path, row.old, row.new),
+    }
+}
+
+fn rows_json(rows: &[Row]) -> Vec<Value> {
+    rows.iter()
+        .map(|row| json!({ "knob": row.knob, "path": row.path, "old": row.old, "new": row.new }))
+        .collect()
+}
+
+fn refusals_json(refusals: &[Refusal]) -> Vec<Value> {
+    refusals
+        .iter()
+        .map(|r| {
+            json!({
+                "knob": r.knob, "path": r.path, "wanted": r.wanted, "found": r.found, "reason": r.reason,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,213 @@
+//! Owns what stands beside verdicts: differing environments, doubtful samples, monitors that moved.
+//! Does not know how it is shown.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use super::model::{Report, Row};
+use crate::edge::environment::{Difference, Environment};
+use crate::edge::store::{MarkKind, Store, StoreError};
+use crate::judge::monitors::{Moved, Watched, moved};
+use crate::plan::dag::Plan;
+use crate::plan::steps::NONE;
+use crate::run::lookup::Samples;
+use crate::words::key::Key;
+use crate::words::sample::Sample;
+
+/// Pairs of environments that are compared.
+const PAIRS_MAX: usize = 20;
+
+/// How the machine differed between the two sides of comparisons.
+#[derive(Clone, Debug, Serialize)]
+pub struct EnvironmentsRow {
+    /// The two sides, such as `version=v1` and `version=v2`.
+    pub between: [String; 2],
+    /// Comparisons that this is about.
+    pub verdicts: usize,
+    pub differences: Vec<Difference>,
+}
+
+/// Samples that are to be read with care.
+#[derive(Clone, Debug, Serialize)]
+pub struct MarksRow {
+    /// `noisy` or `knob`.
+    pub kind: &'static str,
+    pub samples: usize,
+    /// What is said of one of them.
+    pub example: String,
+}
+
+/// Monitors that moved together with a verdict.
+#[derive(Clone, Debug, Serialize)]
+pub struct MonitorsRow {
+    pub cell: String,
+    pub axis: String,
+    pub baseline: String,
+    pub candidate: String,
+    /// The metrics that changed.
+    pub metrics: Vec<String>,
+    /// How many monitors there are.
+    pub monitors: usize,
+    /// Strongest first.
+    pub moved: Vec<Moved>,
+}
+
+/// Adds to a report what was beside its samples. `monitors`: those too.
+pub fn add(
+    report: &mut Report,
+    plan: &Plan,
+    samples: &Samples,
+    store: &Store,
+    monitors: bool,
+) -> Result<(), StoreError> {
+    report.environments = environments(&report.verdicts, samples, store)?;
+    report.marks = marks(plan, store)?;
+    if monitors {
+        report.monitors = monitors_moved(&report.verdicts, plan, store)?;
+    }
+    Ok(())
+}
+
+fn environments(
+    rows: &[Row],
+    samples: &Samples,
+    store: &Store,
+) -> Result<Vec<EnvironmentsRow>, StoreError> {
+    let mut of_run: HashMap<u32, &[Key]> = HashMap::new();
+    for ((run, _), series) in samples {
+        let known = of_run.entry(*run).or_default();
+        // A metric that was added later has fewer.
+        if series.environments.len() > known.len() {
+            *known = &series.environments;
+        }
+    }
+    let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();
+    for row in rows {
+        let [a, b] = row
+            .runs
+            .map(|run| of_run.get(&run).copied().unwrap_or_default());
+        if let Some(keys) = differing(a, b) {
+            let side = |label: &str| format!("{}={label}", row.axis);
+            let between = [side(&row.baseline), side(&row.candidate)];
+            *found.entry((keys, between)).or_default() += 1;
+        }
+    }
+    let mut known: HashMap<Key, Option<Environment>> = HashMap::new();
+    let mut list = Vec::new();
+    for ((keys, between), verdicts) in found.into_iter().take(PAIRS_MAX) {
+        for key in keys {
+            if let std::collections::hash_map::Entry::Vacant(place) = known.entry(key) {
+                // One of a newer version cannot be compared.
+                let json = store.environment(key)?;
+                place.insert(json.and_then(|json| Environment::from_json(&json).ok()));
+            }
+        }
+        let [a, b] = keys.map(|key| known.get(&key).and_then(Option::as_ref));
+        let (Some(a), Some(b)) = (a, b) else { continue };
+        list.push(EnvironmentsRow {
+            between,
+            verdicts,
+            differences: a.differences(b),
+        });
+    }
+    Ok(list)
+}
+
+/// The latest environments in which two sides differ; None where they have all in common, as rounds
+/// that were taken together have.
+fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
+    let only = |side: &[Key], other: &[Key]| {
+        let own = side.iter().rev().find(|key| !other.contains(key));
+        own.copied()
+    };
+    match (only(a, b), only(b, a)) {
+        (None, None) => None,
+        (of_a, of_b) => Some([of_a.or(a.last().copied())?, of_b.or(b.last().copied())?]),
+    }
+}
+
+fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
+    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let mut found: BTreeMap<MarkKind, (usize, String)> = BTreeMap::new();
+    store.for_each_mark(&keys, |_, mark| {
+        found.entry(mark.kind).or_insert((0, mark.what)).0 += 1;
+    })?;
+    let rows = found
+        .into_iter()
+        .map(|(kind, (samples, example))| MarksRow {
+            kind: kind.name(),
+            samples,
+            example,
+        });
+    Ok(rows.collect())
+}
+
+fn monitors_moved(
+    rows: &[Row],
+    plan: &Plan,
+    store: &Store,
+) -> Result<Vec<MonitorsRow>, StoreError> {
+    let changes = rows.iter().filter(|row| row.comparison.verdict.is_change());
+    let mut list: Vec<(&Row, Vec<String>)> = Vec::new();
+    for row in changes.filter(|row| !row.runs.contains(&NONE)) {
+        // Metrics of one comparison share the monitors.
+        match list.iter_mut().find(|(known, _)| known.runs == row.runs) {
+            Some((_, metrics)) => metrics.push(row.metric.clone()),
+            None => list.push((row, vec![row.metric.clone()])),
+        }
+    }
+    let key = |run: u32| plan.steps.runs.steps[run as usize].key;
+    let mut keys: Vec<Key> = list.iter().flat_map(|(row, _)| row.runs.map(key)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut values: HashMap<Key, BTreeMap<String, Vec<Sample>>> = HashMap::new();
+    store.for_each_monitor_value(&keys, |key, name, sample| {
+        let of_key = values.entry(key).or_default();
+        of_key.entry(name).or_default().push(sample);
+    })?;
+    let none = BTreeMap::new();
+    let tell = |(row, metrics): (&Row, Vec<String>)| {
+        let [a, b] = row.runs.map(|run| values.get(&key(run)).unwrap_or(&none));
+        let both = a.iter().filter_map(|(name, baseline)| {
+            let candidate = b.get(name)?;
+            Some(Watched {
+                name,
+                baseline,
+                candidate,
+            })
+        });
+        let both: Vec<Watched> = both.collect();
+        MonitorsRow {
+            cell: row.cell.clone(),
+            axis: row.axis.clone(),
+            baseline: row.baseline.clone(),
+            candidate: row.candidate.clone(),
+            metrics,
+            monitors: both.len(),
+            moved: moved(&both),
+        }
+    };
+    Ok(list.into_iter().map(tell).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_sides_do_not_share_differs() {
+        let key = |n: u8| Key([n; 16]);
+        let check = |a: &[u8], b: &[u8], expected: Option<[u8; 2]>| {
+            let side = |side: &[u8]| side.iter().map(|n| key(*n)).collect::<Vec<_>>();
+            let expected = expected.map(|pair| pair.map(key));
+            assert_eq!(differing(&side(a), &side(b)), expected, "{a:?} {b:?}");
+        };
+        check(&[1], &[1], None);
+        check(&[1, 2], &[2, 1], None);
+        check(&[1], &[2], Some([1, 2]));
+        check(&[1, 2], &[2], Some([1, 2]));
+        check(&[1, 2], &[1, 3], Some([2, 3]));
+        check(&[], &[1], None);
+    }
+}

@@ -1,0 +1,226 @@
+//! Owns what is around measurements: profiles in force, environments, marks of doubtful samples.
+//! Does not know what is measured.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::execute::{Executor, RunError, Site};
+use super::prepare::Machine;
+use super::tune;
+use crate::edge::environment::{Asked, capture};
+use crate::edge::host::{Cancel, Command, Host};
+use crate::edge::parse::Parser;
+use crate::edge::quiet::{self, Limits};
+use crate::edge::store::{Beside, Mark, MarkKind, Monitored};
+use crate::edge::tune::{Applied, drop_caches};
+use crate::plan::resolve::Words;
+use crate::words::key::Key;
+
+/// For a tool to say its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+const VERSION_BYTES_MAX: usize = 4096;
+
+/// What is around the measurements of a session.
+#[derive(Default)]
+pub struct Surroundings {
+    machines: BTreeMap<String, Surrounding>,
+    /// Of the monitors, in the order of the matrix.
+    pub(super) monitors: Vec<Parser>,
+    /// What has been told, so that it is told once.
+    told: RefCell<BTreeSet<String>>,
+}
+
+#[derive(Default)]
+struct Surrounding {
+    applied: Option<Applied>,
+    environment: Option<Key>,
+}
+
+impl Surroundings {
+    /// Applies the profiles of all machines and looks at their environments. The caller holds their
+    /// slots, and calls [`Surroundings::leave`] whatever happens then. On an error all is put back.
+    pub async fn enter(site: &Site<'_>, monitors: &[Parser]) -> Result<Surroundings, RunError> {
+        let mut entered = Surroundings {
+            monitors: monitors.to_vec(),
+            ..Surroundings::default()
+        };
+        for (name, machine) in site.machines.iter() {
+            if let Err(error) = entered.add(site, name, machine).await {
+                // The first error is the one to be told; what is left is in the journal.
+                let _ = entered.leave(site).await;
+                return Err(error);
+            }
+        }
+        Ok(entered)
+    }
+
+    async fn add(
+        &mut self,
+        site: &Site<'_>,
+        name: &str,
+        machine: &Machine,
+    ) -> Result<(), RunError> {
+        let Some(host) = &machine.host else {
+            return Ok(());
+        };
+        let applied = tune::apply(site, name, machine).await?;
+        let own = self.machines.entry(name.to_owned()).or_default();
+        own.applied = applied;
+        let knobs = own.applied.iter().flat_map(|applied| &applied.rows);
+        let asked = Asked {
+            path: Some(PathBuf::from(&machine.places.work)),
+            knobs: knobs.map(|row| row.path.clone()).collect(),
+            tools: versions(host.as_ref(), &machine.tools).await,
+        };
+        let environment = capture(host.as_ref(), &asked).await?;
+        let key = site
+            .store
+            .borrow()
+            .put_environment(&environment.to_json())?;
+        own.environment = Some(key);
+        Ok(())
+    }
+
+    /// Puts all machines back. All are tried; the first error is returned.
+    pub async fn leave(&self, site: &Site<'_>) -> Result<(), RunError> {
+        let mut result = Ok(());
+        for (name, own) in &self.machines {
+            if let (Some(applied), Some(machine)) = (&own.applied, site.machines.get(name)) {
+                let released = tune::release(site, name, machine, applied).await;
+                result = result.and(released);
+            }
+        }
+        result
+    }
+
+    pub(super) fn environment(&self, machine: &str) -> Option<Key> {
+        self.machines.get(machine)?.environment
+    }
+
+    fn applied(&self, machine: &str) -> Option<&Applied> {
+        self.machines.get(machine)?.applied.as_ref()
+    }
+
+    /// The command, held to the profile's CPUs.
+    pub(super) fn on_cpus(&self, machine: &str, command: Words) -> Words {
+        match self
+            .applied(machine)
+            .and_then(|applied| applied.cpus.as_ref())
+        {
+            Some(cpus) => {
+                let taskset = ["taskset", "-c", &cpus.to_string()].map(str::to_owned);
+                taskset.into_iter().chain(command).collect()
+            }
+            None => command,
+        }
+    }
+
+    pub(super) fn tell_once(&self, site: &Site<'_>, machine: &str, what: String) {
+        if self.told.borrow_mut().insert(format!("{machine}: {what}")) {
+            site.note(machine, what);
+        }
+    }
+}
+
+impl Executor<'_> {
+    /// Just before a measurement: an empty page cache where the profile wants it, and a look at what
+    /// else the machine is doing.
+    pub(super) async fn before(
+        &self,
+        name: &str,
+        host: &dyn Host,
+        machine: &Machine,
+        beside: &mut Beside,
+    ) {
+        let around = self.job.around;
+        if around
+            .applied(name)
+            .is_some_and(|applied| applied.drop_caches)
+            && let Err(refusal) = drop_caches(host).await
+        {
+            around.tell_once(self.job.site, name, refusal.to_string());
+        }
+        let limits = Limits::default();
+        let own = [std::process::id()];
+        match quiet::wait(host, &limits, machine.quiet_wait, &own, &self.cancel).await {
+            Ok(noise) => {
+                // Kept as a monitor's values, so that a difference shows beside a verdict.
+                let values = [
+                    ("before.load_1min", noise.load_1min),
+                    ("before.busy_cpus", noise.busy_cpus),
+                    ("before.steal", noise.steal),
+                ];
+                beside.monitors.push(Monitored {
+                    name: "before".to_owned(),
+                    output: Vec::new(),
+                    values: values.map(|(name, v)| (name.to_owned(), v)).to_vec(),
+                });
+                let complaints = noise.complaints(&limits);
+                if !complaints.is_empty() {
+                    beside.marks.push(Mark {
+                        kind: MarkKind::Noisy,
+                        what: complaints.join("; "),
+                    });
+                }
+            }
+            Err(error) => around.tell_once(self.job.site, name, error.message),
+        }
+    }
+
+    /// Just after it: whether the profile has held all the time.
+    pub(super) async fn after(
+        &self,
+        name: &str,
+        host: &dyn Host,
+        machine: &Machine,
+        beside: &mut Beside,
+    ) {
+        if self.job.around.applied(name).is_none() {
+            return;
+        }
+        let lines = match tune::changed_by_others(host, machine).await {
+            Ok(lines) => lines,
+            Err(error) => vec![error.to_string()],
+        };
+        if !lines.is_empty() {
+            beside.marks.push(Mark {
+                kind: MarkKind::Knob,
+                what: lines.join("; "),
+            });
+        }
+        for line in lines {
+            let what = format!("{line}; it is left so, and the samples are marked");
+            self.job.around.tell_once(self.job.site, name, what);
+        }
+    }
+}
+
+/// What tools say of their version, and the key of their content: a rebuilt one says the same.
+async fn versions(host: &dyn Host, tools: &[(String, Key)]) -> Vec<(String, String)> {
+    let mut versions = Vec::new();
+    for (tool, key) in tools {
+        let command = Command {
+            argv: vec![tool.clone(), "--version".to_owned()],
+            dir: PathBuf::from("/"),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: VERSION_TIMEOUT,
+            output_bytes_max: VERSION_BYTES_MAX,
+        };
+        let output = host.run(command, Cancel::never()).await.ok();
+        let said = output.filter(|output| output.ended.is_success());
+        let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let first = said.as_deref().and_then(|text| text.lines().next());
+        let first = first.map(str::trim).filter(|line| !line.is_empty());
+        versions.push((
+            tool.clone(),
+            match first {
+                Some(line) => format!("{line} ({})", key.short()),
+                None => key.short().to_string(),
+            },
+        ));
+    }
+    versions
+}

@@ -1,0 +1,169 @@
+//! Owns the host profile of a machine in a session: resolved before planning, in force while it is
+//! measured, put back at the end, and at the next start after a crash.
+//! Does not know how a knob is set (edge/tune does).
+
+use super::event::Event;
+use super::execute::{RunError, Site};
+use super::prepare::Machine;
+use crate::config::profile::{Chain, Facts, Resolved};
+use crate::config::template::{Context, Engine};
+use crate::edge::environment::{self, Asked};
+use crate::edge::host::Host;
+use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
+use crate::words::diag::{Diagnostic, SourceId, Span};
+use crate::words::units::count;
+
+/// Skipped knobs that are named in one line.
+const SKIPPED_SHOWN_MAX: usize = 8;
+
+/// What is known of a machine for a profile's `when`: what was found, then what is declared.
+pub async fn facts(host: &dyn Host, declared: &Facts, asked: &Asked) -> Result<Facts, Diagnostic> {
+    let environment = environment::capture(host, asked).await;
+    let environment = environment.map_err(|error| Diagnostic::error(error.message))?;
+    let mut facts = environment.facts();
+    facts.extend(declared.clone());
+    Ok(facts)
+}
+
+/// What a profile asks of a machine with these facts. Err has all that is wrong.
+pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved, Vec<Diagnostic>> {
+    let mut context = Context::default();
+    for (name, value) in facts {
+        // So that `cpus > 8` compares numbers.
+        match value.parse::<i64>() {
+            Ok(number) => context.set(name, number),
+            Err(_) => context.set(name, value.clone()),
+        }
+    }
+    let evaluate = |text: &str| {
+        // Only the message is used: the place is that of the `when`.
+        let nowhere = Span::new(SourceId(0), 0..text.len());
+        let expr = engine.expr(text, nowhere).map_err(|error| error.message)?;
+        engine.test(&expr, &context)
+    };
+    match chain.resolve(facts, &evaluate) {
+        (resolved, problems) if problems.is_empty() => Ok(resolved),
+        (_, problems) => Err(problems),
+    }
+}
+
+/// Puts back what a dead run has left of its profile. One that was applied by hand stays where this
+/// run has none of its own, and stops it where it has one.
+pub(super) async fn recover(
+    site: &Site<'_>,
+    name: &str,
+    host: &dyn Host,
+    machine: &Machine,
+) -> Result<(), RunError> {
+    let (profile, since) = match tune::status(host, &machine.journal).await? {
+        Status::None => return Ok(()),
+        Status::Active {
+            profile,
+            since,
+            by_hand: true,
+            ..
+        } => {
+            if machine.profile.is_some() {
+                return Err(TuneError::Active { profile, since }.into());
+            }
+            let what = format!("the profile `{profile}`, applied by hand since {since}, stays");
+            site.note(name, what);
+            return Ok(());
+        }
+        Status::Active { profile, since, .. } | Status::Rebooted { profile, since } => {
+            (profile, since)
+        }
+    };
+    let rows = tune::revert(host, &machine.journal).await?;
+    site.tell(Event::Cleaned {
+        machine: name.to_owned(),
+        what: format!("the profile `{profile}` of {since}"),
+    });
+    tell_odd(site, name, &rows);
+    Ok(())
+}
+
+/// Applies a machine's profile, where it has one.
+pub(super) async fn apply(
+    site: &Site<'_>,
+    name: &str,
+    machine: &Machine,
+) -> Result<Option<Applied>, RunError> {
+    let (Some(host), Some(profile)) = (&machine.host, &machine.profile) else {
+        return Ok(None);
+    };
+    let applied = tune::apply(host.as_ref(), profile, &machine.journal).await?;
+    let mut what = format!("profile `{}`", applied.profile);
+    let changed = applied.rows.iter().filter(|row| row.old != row.new).count();
+    what += &format!(": {changed} of {} values changed", applied.rows.len());
+    let mut skipped: Vec<&str> = applied.skipped.iter().map(|s| s.knob.as_str()).collect();
+    skipped.dedup();
+    if !skipped.is_empty() {
+        let shown = &skipped[..skipped.len().min(SKIPPED_SHOWN_MAX)];
+        let more = skipped.len() - shown.len();
+        let dots = if more > 0 { ", …" } else { "" };
+        let count = count(skipped.len(), "knob");
+        what += &format!(", {count} skipped: {}{dots}", shown.join(", "));
+    }
+    site.note(name, what);
+    applied
+        .notes
+        .iter()
+        .for_each(|note| site.note(name, note.clone()));
+    Ok(Some(applied))
+}
+
+/// Puts a machine back.
+pub(super) async fn release(
+    site: &Site<'_>,
+    name: &str,
+    machine: &Machine,
+    applied: &Applied,
+) -> Result<(), RunError> {
+    let Some(host) = &machine.host else {
+        return Ok(());
+    };
+    let rows = tune::release(host.as_ref(), applied, &machine.journal).await?;
+    tell_odd(site, name, &rows);
+    Ok(())
+}
+
+/// Knobs that hold neither the profile's value nor the old one, a line each: somebody else has set
+/// them.
+pub(super) async fn changed_by_others(
+    host: &dyn Host,
+    machine: &Machine,
+) -> Result<Vec<String>, TuneError> {
+    let Status::Active { changed, .. } = tune::status(host, &machine.journal).await? else {
+        return Ok(vec![
+            "the profile is not in force any more: somebody has reverted it".to_owned(),
+        ]);
+    };
+    let lines = changed.into_iter().map(|(row, found)| {
+        let (path, new) = (row.path, row.new);
+        format!("somebody has set {path} to `{found}`, where the profile had `{new}`")
+    });
+    Ok(lines.collect())
+}
+
+/// Tells of what was not simply put back.
+fn tell_odd(site: &Site<'_>, name: &str, rows: &[Reverted]) {
+    rows.iter()
+        .filter_map(odd)
+        .for_each(|line| site.note(name, line));
+}
+
+/// A line about a row that was not simply put back.
+pub fn odd(row: &Reverted) -> Option<String> {
+    let Reverted { path, old, .. } = row;
+    match &row.outcome {
+        Outcome::PutBack | Outcome::AlreadyBack | Outcome::Rebooted => None,
+        Outcome::Gone => Some(format!("{path} is not there any more (it held `{old}`)")),
+        Outcome::ChangedByOthers { found } => Some(format!(
+            "{path} is left at `{found}`, which somebody else has set (it held `{old}`)"
+        )),
+        Outcome::Failed { reason } => Some(format!(
+            "{path} could not be put back to `{old}`: {reason}; try `matrix machine revert`"
+        )),
+    }
+}

@@ -1,0 +1,461 @@
+//! Owns end-to-end tests of what is around measurements: profiles, environments, marks, monitors.
+//! Does not know how a knob is set; it reads the kernel's own files before and after.
+//!
+//! Knobs are real ones that hardly anything depends on. Only root can set them: tests that do say so
+//! and return where others run them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What the profile sets.
+const KNOB: &str = "/proc/sys/vm/page_lock_unfairness";
+const OURS: &str = "7";
+const THEIRS: &str = "9";
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+const PROFILE: &str = r#"
+sysctl "vm.page_lock_unfairness" 7
+sysctl "vm.no_such_knob" 1 optional=#true
+"#;
+
+/// Prints a value that a test can tell by the cell, and the knob.
+const MATRIX: &str = r#"
+[matrix]
+name = "around"
+[machines.here]
+via = "local"
+profile = "p"
+[axes]
+x = ["a", "b"]
+[run]
+command = ["sh", "-c", "sleep 0.2; cat /proc/sys/vm/page_lock_unfairness >&2; echo v={{ '1' if x == 'a' else '2' }}"]
+parser = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+repeat = 4
+[metrics.v]
+better = "higher"
+[[compare]]
+axis = "x"
+"#;
+
+/// One test at a time has the knob, which is as before when it ends, however it ends.
+struct Knob {
+    before: String,
+    _guard: MutexGuard<'static, ()>,
+}
+
+impl Knob {
+    /// None for users that cannot set it.
+    fn take() -> Option<Knob> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let guard = ALONE
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let before = read(KNOB);
+        if fs::write(KNOB, &before).is_err() {
+            eprintln!("not tested: only root can set {KNOB}");
+            return None;
+        }
+        assert_ne!(before, OURS);
+        Some(Knob {
+            before,
+            _guard: guard,
+        })
+    }
+}
+
+impl Drop for Knob {
+    fn drop(&mut self) {
+        let _ = fs::write(KNOB, &self.before);
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+/// A folder with a matrix, `profiles/p.kdl`, a state, a lock, and beside that the journal.
+struct Place(TempDir);
+
+impl Place {
+    fn new(matrix: &str) -> Place {
+        let place = Place(tempfile::tempdir().unwrap());
+        fs::create_dir(place.path("profiles")).unwrap();
+        fs::write(place.path("profiles/p.kdl"), PROFILE).unwrap();
+        fs::write(place.path("m.toml"), matrix).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_matrix"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .env("MATRIX_LOCK", self.path("lock"))
+            .env_remove("MATRIX_STATE")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    #[track_caller]
+    fn matrix(&self, arguments: &[&str], status: i32) -> Output {
+        let output = self.command(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}\n{stderr}"
+        );
+        output
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str], status: i32) -> Value {
+        serde_json::from_slice(&self.matrix(arguments, status).stdout).unwrap()
+    }
+
+    fn start(&self) -> Child {
+        let mut command = self.command(&["run", "m.toml", "--events", "events"]);
+        fs::write(self.path("events"), "").unwrap();
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        quiet.spawn().unwrap()
+    }
+
+    /// Events of a kind, whole lines only.
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path("events")).unwrap_or_default();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let events = whole
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        events
+            .filter(|event: &Value| event["event"] == kind)
+            .collect()
+    }
+
+    fn store(&self) -> Connection {
+        Connection::open(self.path(".matrix/matrix.db")).unwrap()
+    }
+
+    fn count(&self, sql: &str) -> i64 {
+        self.store().query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+
+    fn has_journal(&self) -> bool {
+        self.path("lock.profile.json").exists()
+    }
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < WAIT_MAX, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn a_run_sets_the_profile_and_puts_it_back() {
+    let Some(knob) = Knob::take() else { return };
+    let place = Place::new(MATRIX);
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    assert_eq!(read(KNOB), knob.before);
+    assert!(!place.has_journal());
+    let log = place.matrix(&["log", "m.toml", "x=a"], 0);
+    let log = String::from_utf8(log.stdout).unwrap();
+    assert!(log.contains(&format!("\n{OURS}\n")), "{log}");
+    let notes = place.events("note");
+    let note = notes[0]["what"].as_str().unwrap();
+    let expected = "profile `p`: 1 of 1 values changed, 1 knob skipped: sysctl vm.no_such_knob";
+    assert_eq!(note, expected);
+    // What the profile sets is part of the key, what it is called is not.
+    fs::write(
+        place.path("profiles/p.kdl"),
+        format!("about \"x\"\n{PROFILE}"),
+    )
+    .unwrap();
+    let plan = place.json(&["plan", "m.toml", "--json"], 0);
+    assert_eq!(plan["steps"]["run"]["run"], 0);
+    fs::write(place.path("profiles/p.kdl"), PROFILE.replace(" 7", " 8")).unwrap();
+    let plan = place.matrix(&["plan", "m.toml", "--why"], 0);
+    let plan = String::from_utf8(plan.stdout).unwrap();
+    assert!(plan.contains("profile"), "{plan}");
+}
+
+#[test]
+fn a_killed_run_is_put_back_by_whoever_comes_next() {
+    let Some(knob) = Knob::take() else { return };
+    let mut was_set = 0;
+    for n in 0..12u64 {
+        let place = Place::new(MATRIX);
+        let mut child = place.start();
+        // From before the profile is applied to after the first measurements.
+        std::thread::sleep(Duration::from_millis(20 + 60 * n));
+        signal(&child, rustix::process::Signal::KILL);
+        child.wait().unwrap();
+        was_set += u32::from(read(KNOB) == OURS);
+        match n % 2 {
+            0 => place.matrix(&["machine", "revert"], 0),
+            _ => place.matrix(&["run", "m.toml"], 0),
+        };
+        assert_eq!(read(KNOB), knob.before, "kill {n}");
+        assert!(!place.has_journal());
+    }
+    assert!(was_set > 0, "no kill came while the profile was in force");
+}
+
+#[test]
+fn an_interrupted_run_puts_the_machine_back() {
+    let Some(knob) = Knob::take() else { return };
+    let place = Place::new(MATRIX);
+    let mut child = place.start();
+    wait_until("the first sample", || !place.events("run_done").is_empty());
+    assert_eq!(read(KNOB), OURS);
+    signal(&child, rustix::process::Signal::INT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(read(KNOB), knob.before);
+}
+
+#[test]
+fn what_somebody_changes_meanwhile_is_said_left_and_marked() {
+    let Some(_knob) = Knob::take() else { return };
+    let place = Place::new(MATRIX);
+    let mut child = place.start();
+    wait_until("the first sample", || !place.events("run_done").is_empty());
+    fs::write(KNOB, THEIRS).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(read(KNOB), THEIRS);
+    assert!(!place.has_journal());
+    let told = format!("somebody has set {KNOB} to `{THEIRS}`, where the profile had `{OURS}`");
+    let notes = place.events("note");
+    let about = |what: &str| {
+        let about = notes
+            .iter()
+            .filter(|note| note["what"].as_str().unwrap().contains(what));
+        about.count()
+    };
+    assert_eq!(about(&told), 1, "{notes:?}");
+    assert_eq!(about("is left at `9`"), 1, "{notes:?}");
+    let marked = place.count("SELECT count(*) FROM mark WHERE kind = 'knob'");
+    assert!(
+        (6..=7).contains(&marked),
+        "{marked} of 8 samples are marked"
+    );
+    let report = place.json(&["compare", "m.toml", "--json"], 0);
+    let marks = report["marks"].as_array().unwrap();
+    let knob = marks.iter().find(|mark| mark["kind"] == "knob").unwrap();
+    assert_eq!(knob["samples"], marked);
+    assert_eq!(knob["example"], told);
+}
+
+#[test]
+fn a_profile_applied_by_hand_stays_until_it_is_reverted() {
+    let Some(knob) = Knob::take() else { return };
+    let place = Place::new(&MATRIX.replace("profile = \"p\"", ""));
+    let dry = place.json(&["machine", "tune", "p", "--dry-run", "--json"], 0);
+    let (old, new) = (&dry["rows"][0]["old"], &dry["rows"][0]["new"]);
+    assert_eq!(
+        (old.as_str(), new.as_str()),
+        (Some(&*knob.before), Some(OURS))
+    );
+    assert_eq!(read(KNOB), knob.before);
+    place.matrix(&["machine", "tune", "p"], 0);
+    assert_eq!(read(KNOB), OURS);
+    place.matrix(&["run", "m.toml"], 0);
+    assert_eq!(read(KNOB), OURS);
+    fs::write(place.path("m.toml"), MATRIX).unwrap();
+    let refused = place.matrix(&["run", "m.toml"], 2);
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(stderr.contains("matrix machine revert"), "{stderr}");
+    let status = place.json(&["machine", "status", "--json"], 0);
+    assert_eq!(
+        (&status["profile"], &status["by_hand"]),
+        (&"p".into(), &true.into())
+    );
+    let reverted = place.json(&["machine", "revert", "--json"], 0);
+    assert_eq!(reverted["rows"][0]["outcome"], "put_back");
+    assert_eq!(read(KNOB), knob.before);
+    let status = place.json(&["machine", "status", "--json"], 0);
+    assert_eq!(status["profile"], Value::Null);
+}
+
+#[test]
+fn a_profile_that_cannot_be_read_is_shown_at_its_place() {
+    let place = Place::new(MATRIX);
+    let check = |profile: Option<&str>, expected: [&str; 3]| {
+        let path = place.path("profiles/p.kdl");
+        match profile {
+            Some(text) => fs::write(path, text).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        }
+        let document = place.json(&["plan", "m.toml", "--json"], 2);
+        let error = &document["errors"][0];
+        let place = format!("{}:{}:{}", error["file"], error["line"], error["column"]);
+        let found = [&error["message"], &error["help"]].map(|text| text.as_str().unwrap_or(""));
+        assert_eq!([found[0], found[1], &place.replace('"', "")], expected);
+    };
+    check(
+        Some("governor \"performance\"\nextends \"base\"\n"),
+        [
+            "the profile `base` cannot be read",
+            "there is no `profiles/base.kdl` and no `../profiles/base.kdl`",
+            "profiles/p.kdl:2:9",
+        ],
+    );
+    check(
+        None,
+        [
+            "the profile `p` cannot be read",
+            "there is no `profiles/p.kdl` and no `../profiles/p.kdl`",
+            "m.toml:6:11",
+        ],
+    );
+}
+
+#[test]
+fn environments_that_differ_are_named() {
+    let place = Place::new(&MATRIX.replace("profile = \"p\"", ""));
+    place.matrix(&["run", "m.toml"], 0);
+    let same = place.json(&["compare", "m.toml", "--json"], 0);
+    assert_eq!(same["environments"], Value::Array(Vec::new()));
+    // What was recorded of `b`, as another kernel, tool and setting would have given it.
+    let db = place.store();
+    let json: String = db
+        .query_row("SELECT json FROM environment", [], |row| row.get(0))
+        .unwrap();
+    let mut environment: Value = serde_json::from_str(&json).unwrap();
+    let values = environment["values"].as_object_mut().unwrap();
+    let others = [
+        ("kernel", "5.10.0 #1 SMP"),
+        ("sysctl.vm.swappiness", "99"),
+        ("tool.fio", "fio-9.99"),
+    ];
+    for (name, value) in others {
+        values.insert(name.to_owned(), value.into());
+    }
+    let id = [7u8; 16];
+    db.execute(
+        "INSERT INTO environment (id, json) VALUES (?1, ?2)",
+        rusqlite::params![id, environment.to_string()],
+    )
+    .unwrap();
+    db.execute(
+        "UPDATE attempt SET environment = ?1 WHERE cell LIKE '%x=b%'",
+        [id],
+    )
+    .unwrap();
+    let report = place.json(&["compare", "m.toml", "--json"], 0);
+    let [row] = &report["environments"].as_array().unwrap()[..] else {
+        panic!("{}", report["environments"]);
+    };
+    assert_eq!(row["between"], serde_json::json!(["x=a", "x=b"]));
+    let differences = row["differences"].as_array().unwrap().iter();
+    let named: Vec<(&str, &str)> = differences
+        .map(|d| (d["name"].as_str().unwrap(), d["after"].as_str().unwrap()))
+        .collect();
+    assert_eq!(named, others);
+    let text = place.matrix(&["compare", "m.toml"], 0);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("the machine differed between x=a and x=b"),
+        "{text}"
+    );
+    assert!(
+        text.contains("(may explain caching, write-back and reclaim)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn monitors_that_moved_are_listed_and_one_that_fails_spoils_nothing() {
+    let monitor = |script: &str| {
+        format!(
+            "[[monitor]]\ncommand = [\"sh\", \"-c\", '''{script}''']\nparser = {{ kind = \"columns\" }}\n"
+        )
+    };
+    // The first column is the cell's own, the second is the same in all.
+    let moving = "echo 'moves stays'; i=0; while :; do i=$((i + 1)); \
+                  echo {{ '10' if x == 'a' else '30' }}$((i % 3)) 5; sleep 0.02; done";
+    let matrix = MATRIX.replace("profile = \"p\"", "") + &monitor(moving) + &monitor("exit 3");
+    let place = Place::new(&matrix);
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    let notes = place.events("note");
+    let failing: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note["what"].as_str())
+        .filter(|what| what.starts_with("monitor"))
+        .collect();
+    assert_eq!(failing, ["monitor `sh#2` gives nothing: exit status 3"]);
+    assert_eq!(place.count("SELECT count(*) FROM sample"), 8);
+    assert!(place.count("SELECT min(length(gzip)) FROM monitor_output WHERE name = 'sh'") > 30);
+    let report = place.json(&["compare", "m.toml", "--json", "--monitors"], 0);
+    let [row] = &report["monitors"].as_array().unwrap()[..] else {
+        panic!("{}", report["monitors"]);
+    };
+    let moved = row["moved"].as_array().unwrap();
+    assert_eq!(
+        (row["monitors"].as_u64(), moved.len()),
+        (Some(5), 1),
+        "{row}"
+    );
+    assert_eq!(moved[0]["monitor"], "sh.moves");
+    assert!(
+        (2.5..3.5).contains(&moved[0]["ratio"].as_f64().unwrap()),
+        "{row}"
+    );
+    let without = place.json(&["compare", "m.toml", "--json"], 0);
+    assert_eq!(without["monitors"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_noisy_machine_marks_samples() {
+    let place = Place::new(&MATRIX.replace("profile = \"p\"", ""));
+    let spin = |seconds: u32| {
+        let script =
+            format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do :; done");
+        Command::new("sh").args(["-c", &script]).spawn().unwrap()
+    };
+    let mut busy = [spin(60), spin(60)];
+    place.matrix(&["run", "m.toml"], 0);
+    for child in &mut busy {
+        signal(child, rustix::process::Signal::KILL);
+        child.wait().unwrap();
+    }
+    assert!(place.count("SELECT count(*) FROM mark WHERE kind = 'noisy'") >= 6);
+    let report = place.json(&["compare", "m.toml", "--json"], 0);
+    assert_eq!(report["marks"][0]["kind"], "noisy");
+}
+
+#[test]
+fn the_journal_is_found_whatever_the_state_folder_is() {
+    let Some(knob) = Knob::take() else { return };
+    let place = Place::new(MATRIX);
+    let mut child = place.start();
+    wait_until("the first sample", || !place.events("run_done").is_empty());
+    signal(&child, rustix::process::Signal::KILL);
+    child.wait().unwrap();
+    assert_eq!(read(KNOB), OURS);
+    let other = Place::new(&MATRIX.replace("profile = \"p\"", ""));
+    let mut command = other.command(&["run", "m.toml"]);
+    command.env("MATRIX_LOCK", place.path("lock"));
+    assert!(command.status().unwrap().success());
+    assert_eq!(read(KNOB), knob.before);
+    assert!(!Path::new(&place.path("lock.profile.json")).exists());
+}
