@@ -40,6 +40,9 @@ impl Sources {
     }
 }
 
+/// What differs in the sources of a cell's version, if that is known.
+pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> + 'a;
+
 /// What is known beside the inputs.
 pub struct Past<'a> {
     /// Inputs of when steps were last run.
@@ -52,7 +55,7 @@ pub struct Past<'a> {
     pub broken: &'a dyn Fn(usize) -> Option<String>,
     /// Files that can change a cell's result and differ between the sources of its version and what
     /// they are compared with: an earlier meaning of its label, or the version before it.
-    pub files: &'a dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic>,
+    pub files: &'a SourcesOf<'a>,
 }
 
 /// The reason for each run step that is to be done, grouped so that one cause is one line; the most
@@ -165,11 +168,7 @@ impl<'a> Changes<'a> {
     }
 
     /// What changed for a cell. `sources`: what differs in those of its version.
-    fn of(
-        &self,
-        cell: &[u16],
-        sources: &dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic>,
-    ) -> Result<String, Diagnostic> {
+    fn of(&self, cell: &[u16], sources: &SourcesOf) -> Result<String, Diagnostic> {
         let sources = sources(cell)?.filter(|sources| !sources.files.is_empty());
         // All else follows from a version that is new.
         if let Some(sources) = sources.as_ref().filter(|sources| sources.since.is_some()) {

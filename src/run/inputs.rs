@@ -212,7 +212,7 @@ impl<'a> Differences<'a> {
     }
 
     /// Whether a file can change the result of a cell.
-    fn counts(&self, file: &String, cell: &[u16]) -> Result<bool, Diagnostic> {
+    fn counts(&self, file: &str, cell: &[u16]) -> Result<bool, Diagnostic> {
         let matrix = self.plan.matrix;
         let mut is_ruled = false;
         for rule in &matrix.affects {
