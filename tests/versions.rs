@@ -443,3 +443,15 @@ fn patches_names_and_against() {
     again.assert_code(0);
     assert_eq!((built(&again), again.measured()), (Vec::new(), Vec::new()));
 }
+
+#[test]
+fn a_subject_that_is_only_built_needs_a_version() {
+    let lab = Lab::new(MATRIX);
+    let ran = lab.run();
+    ran.assert_code(2);
+    let errors = ran.errors().join("\n");
+    assert!(
+        errors.contains("say what to build, `--version REV`"),
+        "{errors}"
+    );
+}

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use super::load::{Loaded, Looked, load};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, install, sides};
+use crate::config::matrix::INSTALLED;
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
@@ -222,6 +223,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let common = &args.common;
     let loaded = load(common, sources)?;
     let mut looked = loaded.look(common).await?;
+    nothing_installed(&loaded, &looked)?;
     if install::check(&loaded.matrix, &looked.machines, args.install).await? {
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
@@ -252,6 +254,24 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         interrupted: summary.interrupted,
         ran: true,
     })
+}
+
+/// A subject that is only built has nothing to measure without a version.
+fn nothing_installed(loaded: &Loaded, looked: &Looked) -> Result<(), Stop> {
+    let subject = &loaded.matrix.subject;
+    let is_only_built = subject.git.is_some() && subject.installed.is_empty();
+    let measures = looked
+        .machines
+        .iter()
+        .any(|(_, machine)| machine.host.is_some());
+    match is_only_built && measures && looked.versions.get(INSTALLED).is_some() {
+        true => Err(Stop::message(
+            "the matrix names no installed programs (`[subject] installed`): say what to build, \
+             `--version REV`"
+                .to_owned(),
+        )),
+        false => Ok(()),
+    }
 }
 
 pub fn current_plan<'a>(

@@ -40,7 +40,7 @@ impl Sources {
     }
 }
 
-/// The changed sources of a cell, if any did.
+/// What differs in the sources of a cell's version, if that is known.
 pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> + 'a;
 
 /// What is known beside the inputs.
