@@ -292,7 +292,9 @@ impl<'a> Maker<'a> {
     }
 
     fn subjects(&self) -> Result<Subjects, Diagnostic> {
-        let mut inputs = self.build_inputs(true);
+        // Where nothing is built, what `[[affects]]` tells apart is the same.
+        let is_any_built = self.cells.iter().any(|cell| self.is_built(cell));
+        let mut inputs = self.build_inputs(true).filter(|_| is_any_built);
         let mut axes: Vec<usize> = self.machine.iter().chain(&self.version).copied().collect();
         axes.extend(inputs.iter().flat_map(Inputs::axes));
         let mut subjects = Memo::new(Projection::new(axes, &self.cells.sizes()));

@@ -237,8 +237,25 @@ fn all_cells(shared: &[&str], out: &mut String) {
     }
 }
 
+/// Whether the change has another sign than the medians, as it may where rounds drift.
+fn medians_mislead(row: &Row) -> bool {
+    let (Some(baseline), Some(candidate), Some(ratio)) = (
+        row.baseline_median,
+        row.candidate_median,
+        row.comparison.ratio,
+    ) else {
+        return false;
+    };
+    (candidate > baseline && ratio < 1.0) || (candidate < baseline && ratio > 1.0)
+}
+
 /// What the numbers alone do not say.
 fn notes(report: &Report, out: &mut String) {
+    if report.verdicts.iter().any(medians_mislead) {
+        out.push_str(
+            "\nchange is estimated from differences within rounds, not from the two medians beside it\n",
+        );
+    }
     let with_note = report
         .verdicts
         .iter()

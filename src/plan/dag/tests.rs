@@ -272,3 +272,23 @@ fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
     assert_eq!(path, [1, 1, 20, 0]);
     assert_eq!(estimate.critical_path[2].0, Node::Run(2));
 }
+
+#[test]
+fn rules_about_sources_split_nothing_that_is_not_built() {
+    let text = format!(
+        "{}\n[[affects]]\npaths = [\"a.c\"]\nwhen = \"bs == '4k'\"\n[build]\nrun = [\"make\"]\n",
+        edited(
+            "installed = [\"qemu-nbd\"]",
+            "installed = [\"qemu-nbd\"]\n[subject.git]\nrepo = \"x\""
+        )
+    );
+    let matrix = read(&text);
+    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let steps: Vec<usize> = plan
+        .steps
+        .setups
+        .iter()
+        .map(|setup| setup.steps.len())
+        .collect();
+    assert_eq!(steps, [1, 2]);
+}
