@@ -373,7 +373,7 @@ async fn work(
         .borrow()
         .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
     announce(site, &plan, &known)?;
-    let around = Surroundings::enter(site, &loaded.monitors)
+    let around = Surroundings::enter(site, names, &loaded.monitors)
         .await
         .map_err(stop_of)?;
     let job = Job {
