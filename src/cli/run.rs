@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::load::{Loaded, Looked, load};
 use super::show::{self, Stop};
-use super::{Common, Exit, Format, install, sides};
+use super::{Common, Exit, Format, SEED, install, sides};
 use crate::config::matrix::INSTALLED;
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
@@ -318,7 +318,7 @@ pub async fn session(
         Ok(_) => "ok",
         Err(_) => "error",
     };
-    let ended = store.borrow().end_session(session, show::now_ms(), outcome);
+    let ended = store.borrow().end_session(session, now_ms(), outcome);
     let summary = result?;
     ended?;
     Ok((session, summary))
@@ -565,28 +565,9 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
 fn next_commands(result: &Shown, common: &Common) {
     let command = |verb: &str, rest: &[String]| {
         let program = std::env::args().next().unwrap_or("matrix".to_owned());
-        let mut words = vec![
-            program,
-            verb.to_owned(),
-            common.matrix.display().to_string(),
-        ];
-        let mut option = |name: &str, value: Option<String>| {
-            words.extend(
-                value
-                    .map(|value| [name.to_owned(), value])
-                    .into_iter()
-                    .flatten(),
-            );
-        };
-        option("--preset", common.preset.clone());
-        option(
-            "--state",
-            common
-                .state
-                .as_ref()
-                .map(|state| state.display().to_string()),
-        );
-        show_words(&[words, rest.to_vec()].concat())
+        let matrix = common.matrix.display().to_string();
+        let words = vec![program, verb.to_owned(), matrix];
+        show_words(&[words, same_choice(common), rest.to_vec()].concat())
     };
     let only: Vec<String> = common
         .only
