@@ -23,6 +23,7 @@ use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
 use crate::run::build::{self, BrokenBuilds};
 use crate::run::calibrate;
+use crate::run::command::now_ms;
 use crate::run::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Interrupts, Job, RunError, Site, Summary};
@@ -296,7 +297,7 @@ pub async fn session(
 ) -> Result<(i64, Summary), Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
-        started_ms: show::now_ms(),
+        started_ms: now_ms(),
         matrix: &loaded.matrix.name,
         preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
         seed: args.common.seed,
@@ -590,5 +591,51 @@ fn next_commands(result: &Shown, common: &Common) {
     }
     if !commands.is_empty() {
         say(&format!("\nnext:\n  {}", commands.join("\n  ")));
+    }
+}
+
+/// The options by which another verb sees the same cells of the same store, but for `--only`.
+fn same_choice(common: &Common) -> Vec<String> {
+    let state = common.state.as_ref().map(|it| it.display().to_string());
+    let seed = (common.seed != SEED).then(|| common.seed.to_string());
+    let mut options = vec![
+        ("--preset", common.preset.clone()),
+        ("--repo", common.repo.clone()),
+        ("--against", common.against.clone()),
+        ("--state", state),
+        ("--seed", seed),
+    ];
+    let versions = common.versions.iter().cloned();
+    options.extend(versions.map(|version| ("--version", Some(version))));
+    let given = options
+        .into_iter()
+        .filter_map(|(name, value)| Some([name.to_owned(), value?]));
+    given.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    #[test]
+    fn the_next_command_sees_the_same_cells() {
+        let check = |line: &str, expected: &str| {
+            let words = shlex::split(line).unwrap();
+            let line = Line::try_parse_from(words).unwrap();
+            assert_eq!(same_choice(&line.common).join(" "), expected);
+        };
+        check("matrix m.toml --only a --json --seed 1", "");
+        check(
+            "matrix m.toml --version b --seed 7 --version c --against a --repo r --preset p --state s",
+            "--preset p --repo r --against a --state s --seed 7 --version b --version c",
+        );
     }
 }
