@@ -1,6 +1,7 @@
 //! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
 //! Does not know how it is kept.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -90,17 +91,23 @@ pub fn known(
             least => least,
         });
     }
+    // Thousands of cells have the same artifact: the file system is asked once for each.
+    let kept: RefCell<HashMap<Key, bool>> = RefCell::default();
+    let is_kept = |digest: Key| {
+        let mut kept = kept.borrow_mut();
+        *kept.entry(digest).or_insert_with(|| artifacts.has(digest))
+    };
     let is_built = |run: usize| {
         let cell = plan.steps.runs.steps[run].cell as usize;
         match plan.subject_of(cell) {
             Subject::Installed(_) => true,
-            Subject::Artifact(digest) => artifacts.has(digest),
+            Subject::Artifact(digest) => is_kept(digest),
             Subject::Unbuilt(_) => false,
         }
     };
     Ok(Known {
         is_built: (0..keys.len()).map(is_built).collect(),
-        todo: plan.todo(missing, &|digest| artifacts.has(digest)),
+        todo: plan.todo(missing, &is_kept),
         rounds,
         repetition,
     })

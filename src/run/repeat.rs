@@ -24,8 +24,10 @@ impl Repetition {
     /// Knows what a plan compares with what, and no sample yet.
     pub fn of(plan: &Plan) -> Self {
         let mut pairs: HashMap<u32, Vec<[u32; 2]>> = HashMap::new();
+        // Nobody asks for an interval where the number of rounds is fixed.
+        let asked = plan.compares.iter().filter(|_| plan.repeat.until.is_some());
         let run_of = |cell: u32| plan.steps.runs.of_cell[cell as usize];
-        for compare in &plan.compares {
+        for compare in asked {
             for (baseline, candidates) in groups(plan, compare) {
                 for candidate in candidates {
                     let pair = [run_of(baseline), run_of(candidate)];
