@@ -103,6 +103,15 @@ struct Lane {
     live: Vec<Live>,
 }
 
+impl Lane {
+    /// A visit is over. It is the first of the queue.
+    fn visited(&mut self, run: u32) {
+        if self.queue.front() == Some(&run) {
+            self.queue.pop_front();
+        }
+    }
+}
+
 /// The whole run. Machines are lanes, by their number on the `machine` axis.
 pub struct Dispatch<'p> {
     plan: &'p Plan<'p>,
@@ -220,7 +229,7 @@ impl<'p> Dispatch<'p> {
                 round,
                 outcome,
             } => {
-                lane.queue.retain(|queued| *queued != run);
+                lane.visited(run);
                 lane.live.iter_mut().for_each(|live| live.used = true);
                 match outcome {
                     Outcome::Sample { enough } => self.sampled(run, round, enough),
@@ -233,7 +242,7 @@ impl<'p> Dispatch<'p> {
                 }
             }
             Done::GaveUp { run, .. } => {
-                lane.queue.retain(|queued| *queued != run);
+                lane.visited(run);
                 self.failed.insert(run);
             }
         }
