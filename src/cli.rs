@@ -83,6 +83,9 @@ enum Verb {
     Completions { shell: clap_complete::Shell },
 }
 
+/// The seed where none is given.
+const SEED: u64 = 1;
+
 /// What most verbs take.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
@@ -109,7 +112,7 @@ pub struct Common {
     #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
     pub state: Option<PathBuf>,
     /// Seed for the order of cells, covering arrays and `null` machines
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     pub seed: u64,
     /// Print one JSON document on standard output
     #[arg(long)]

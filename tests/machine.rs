@@ -200,6 +200,20 @@ fn a_run_sets_the_profile_and_puts_it_back() {
 }
 
 #[test]
+fn only_machines_that_are_measured_are_tuned() {
+    let Some(knob) = Knob::take() else { return };
+    let other = "[machines.there]\nvia = \"local\"\nprofile = \"p\"\n[axes]";
+    let place = Place::new(&MATRIX.replace("[axes]", other));
+    let only = ["--only", "machine == 'here'"];
+    let run = [&["run", "m.toml", "--events", "events"], &only[..]].concat();
+    place.matrix(&run, 0);
+    assert_eq!(read(KNOB), knob.before);
+    let notes = place.events("note");
+    let machines: Vec<&Value> = notes.iter().map(|note| &note["machine"]).collect();
+    assert_eq!(machines, ["here"]);
+}
+
+#[test]
 fn a_killed_run_is_put_back_by_whoever_comes_next() {
     let Some(knob) = Knob::take() else { return };
     let mut was_set = 0;

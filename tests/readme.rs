@@ -246,6 +246,7 @@ fn certain_keys(value: &Value) -> BTreeSet<String> {
 fn documents_have_the_documented_keys() {
     let place = Place::new();
     place.write("small.toml", SMALL);
+    place.write("old.toml", &SMALL.replace("1.{{ round }}", "2"));
     place.write("wrong.toml", "[matrx]\n");
     place.write("values.json", "{\"a\": 1}");
     place.write("empty", "");
@@ -293,6 +294,18 @@ fn documents_have_the_documented_keys() {
         (
             "log",
             place.json(&["log", "small.toml", "x=a", "--json"], 0),
+        ),
+        (
+            "plan-difference",
+            place.json(&["plan", "small.toml", "--base", "old.toml", "--json"], 0),
+        ),
+        (
+            "gc",
+            place.json(&["gc", "small.toml", "--max-size", "1G", "--json"], 0),
+        ),
+        (
+            "machine-status",
+            place.json(&["machine", "status", "--json"], 0),
         ),
         ("errors", place.json(&["plan", "wrong.toml", "--json"], 2)),
     ]);
@@ -432,7 +445,7 @@ fn the_table_of_exit_codes_is_that_of_the_program() {
 #[test]
 fn each_key_of_a_matrix_file_is_documented() {
     let docs = text("docs/matrix-file.md");
-    let source = text("src/config/decode.rs");
+    let source = text("src/config/decode.rs") + &text("src/config/decode/judging.rs");
     let key = Regex::new(r#"(?:\.(?:get|require)\(|&mut \w+, )"([a-z_]+)""#).unwrap();
     let keys: BTreeSet<&str> = key
         .captures_iter(&source)

@@ -245,6 +245,14 @@ fn sixty_commits_build_and_measure_what_they_can_have_changed() {
     assert!(why.starts_with("its build failed: "), "{why}");
     assert!(why.ends_with("(`--failed` tries again)"), "{why}");
 
+    // What it printed is found by the cell.
+    let cell = failed.first().unwrap().as_str();
+    let log = [&["log", "matrix.toml", cell], &range[..]].concat();
+    let output = lab.matrix(&log).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text.starts_with("$ cc ") && text.contains("oops"), "{text}");
+
     // The slow commit shows, beside the one before it.
     let slow = commits
         .iter()

@@ -13,6 +13,7 @@ use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
 use crate::report::changes::causes;
 use crate::report::model::{AcceptedRow, FORMAT};
 use crate::report::text::accepted_line;
+use crate::run::command::now_ms;
 use crate::run::progress::say;
 use crate::words::diag::{Diagnostic, Sources};
 use crate::words::units::count;
@@ -61,7 +62,7 @@ pub fn accept(args: AcceptArgs) -> Exit {
 
 fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow>, Stop> {
     let records = Records::read(&args.common, sources)?;
-    let now = show::now_ms();
+    let now = now_ms();
     if args.list {
         return Ok(records
             .acceptances

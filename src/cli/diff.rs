@@ -1,5 +1,4 @@
-//! Owns `matrix plan --from A --to B` and `--base FILE`: the difference that a commit or an edited
-//! matrix makes, for a pull request.
+//! Owns `matrix plan --from A --to B` and `--base FILE`: what a commit or an edited matrix changes.
 //! Does not know how keys come about.
 
 use std::collections::BTreeMap;

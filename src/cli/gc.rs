@@ -75,6 +75,7 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     );
     let bytes: u64 = gone.iter().map(|(_, size)| size).sum();
     if !args.dry_run {
+        artifacts.remove_halves();
         // The name first: an artifact without one is built again, one without files cannot be used.
         let digests: Vec<Key> = gone.iter().map(|(digest, _)| *digest).collect();
         store.forget_artifacts(digests.iter().copied())?;

@@ -17,6 +17,7 @@ use crate::report::changes::{
 };
 use crate::report::model::{AcceptedRow, FORMAT, time};
 use crate::run::changes::{differences, tell};
+use crate::run::command::now_ms;
 use crate::run::past::PastSeries;
 use crate::words::diag::{Sources, suggest};
 
@@ -106,13 +107,7 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
     let place = (records.matrix.as_str(), records.preset.as_str());
     // With a filter not all was looked at: then nothing counts as told.
     if args.common.only.is_empty() {
-        tell(
-            &records.store,
-            &records.past,
-            place,
-            &mut moved,
-            show::now_ms(),
-        )?;
+        tell(&records.store, &records.past, place, &mut moved, now_ms())?;
     }
     Ok(MatrixChanges {
         format: FORMAT,

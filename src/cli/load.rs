@@ -121,11 +121,7 @@ impl Loaded {
             only: self.only.clone(),
             seed: common.seed,
         };
-        let plan = dag::plan(&self.matrix, &choice, world).map_err(Stop::usage)?;
-        match plan.cells.is_empty() {
-            true => Err(nothing_selected(common)),
-            false => Ok(plan),
-        }
+        self.planned(common, &choice, world)
     }
 
     /// The plan as far as names go: of no version, on machines that nobody has looked at.
@@ -137,7 +133,16 @@ impl Loaded {
             only: self.only.clone(),
             seed: common.seed,
         };
-        let plan = dag::plan(&self.matrix, &choice, &Unlooked).map_err(Stop::usage)?;
+        self.planned(common, &choice, &Unlooked)
+    }
+
+    fn planned(
+        &self,
+        common: &Common,
+        choice: &Choice,
+        digests: &dyn Digests,
+    ) -> Result<Plan<'_>, Stop> {
+        let plan = dag::plan(&self.matrix, choice, digests).map_err(Stop::usage)?;
         match plan.cells.is_empty() {
             true => Err(nothing_selected(common)),
             false => Ok(plan),

@@ -33,7 +33,7 @@ pub fn log(args: LogArgs) -> Exit {
     }
 }
 
-/// The log of the cell's last run step; of its set-ups where it never came to that.
+/// The log of the cell's last run step; of its set-ups or its build where it never came to that.
 fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
     let loaded = load(&args.common, sources)?;
     let looked = super::run::block_on(loaded.look(&args.common))?;
@@ -56,7 +56,9 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
         .iter()
         .rev()
         .map(|(setup, step)| plan.steps.setups[*setup].steps[*step as usize].key);
-    for key in std::iter::once(run).chain(setups) {
+    let builds = plan.build_of(cell as usize);
+    let builds = builds.map(|build| plan.steps.builds.steps[build as usize].key);
+    for key in std::iter::once(run).chain(setups).chain(builds) {
         if let Some(attempt) = store.latest_log(key)?
             && let Some(bytes) = store.read_log(attempt)?
         {

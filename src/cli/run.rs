@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::load::{Loaded, Looked, load};
 use super::show::{self, Stop};
-use super::{Common, Exit, Format, install, sides};
+use super::{Common, Exit, Format, SEED, install, sides};
 use crate::config::matrix::INSTALLED;
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
@@ -23,6 +23,7 @@ use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
 use crate::run::build::{self, BrokenBuilds};
 use crate::run::calibrate;
+use crate::run::command::now_ms;
 use crate::run::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Interrupts, Job, RunError, Site, Summary};
@@ -296,7 +297,7 @@ pub async fn session(
 ) -> Result<(i64, Summary), Stop> {
     let arguments: Vec<String> = std::env::args().collect();
     let session = store.borrow().begin_session(&SessionStart {
-        started_ms: show::now_ms(),
+        started_ms: now_ms(),
         matrix: &loaded.matrix.name,
         preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
         seed: args.common.seed,
@@ -318,7 +319,7 @@ pub async fn session(
         Ok(_) => "ok",
         Err(_) => "error",
     };
-    let ended = store.borrow().end_session(session, show::now_ms(), outcome);
+    let ended = store.borrow().end_session(session, now_ms(), outcome);
     let summary = result?;
     ended?;
     Ok((session, summary))
@@ -373,7 +374,7 @@ async fn work(
         .borrow()
         .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
     announce(site, &plan, &known)?;
-    let around = Surroundings::enter(site, &loaded.monitors)
+    let around = Surroundings::enter(site, names, &loaded.monitors)
         .await
         .map_err(stop_of)?;
     let job = Job {
@@ -565,28 +566,9 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
 fn next_commands(result: &Shown, common: &Common) {
     let command = |verb: &str, rest: &[String]| {
         let program = std::env::args().next().unwrap_or("matrix".to_owned());
-        let mut words = vec![
-            program,
-            verb.to_owned(),
-            common.matrix.display().to_string(),
-        ];
-        let mut option = |name: &str, value: Option<String>| {
-            words.extend(
-                value
-                    .map(|value| [name.to_owned(), value])
-                    .into_iter()
-                    .flatten(),
-            );
-        };
-        option("--preset", common.preset.clone());
-        option(
-            "--state",
-            common
-                .state
-                .as_ref()
-                .map(|state| state.display().to_string()),
-        );
-        show_words(&[words, rest.to_vec()].concat())
+        let matrix = common.matrix.display().to_string();
+        let words = vec![program, verb.to_owned(), matrix];
+        show_words(&[words, same_choice(common), rest.to_vec()].concat())
     };
     let only: Vec<String> = common
         .only
@@ -609,5 +591,51 @@ fn next_commands(result: &Shown, common: &Common) {
     }
     if !commands.is_empty() {
         say(&format!("\nnext:\n  {}", commands.join("\n  ")));
+    }
+}
+
+/// The options by which another verb sees the same cells of the same store, but for `--only`.
+fn same_choice(common: &Common) -> Vec<String> {
+    let state = common.state.as_ref().map(|it| it.display().to_string());
+    let seed = (common.seed != SEED).then(|| common.seed.to_string());
+    let mut options = vec![
+        ("--preset", common.preset.clone()),
+        ("--repo", common.repo.clone()),
+        ("--against", common.against.clone()),
+        ("--state", state),
+        ("--seed", seed),
+    ];
+    let versions = common.versions.iter().cloned();
+    options.extend(versions.map(|version| ("--version", Some(version))));
+    let given = options
+        .into_iter()
+        .filter_map(|(name, value)| Some([name.to_owned(), value?]));
+    given.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    #[test]
+    fn the_next_command_sees_the_same_cells() {
+        let check = |line: &str, expected: &str| {
+            let words = shlex::split(line).unwrap();
+            let line = Line::try_parse_from(words).unwrap();
+            assert_eq!(same_choice(&line.common).join(" "), expected);
+        };
+        check("matrix m.toml --only a --json --seed 1", "");
+        check(
+            "matrix m.toml --version b --seed 7 --version c --against a --repo r --preset p --state s",
+            "--preset p --repo r --against a --state s --seed 7 --version b --version c",
+        );
     }
 }

@@ -2,7 +2,6 @@
 //! Does not know what is shown.
 
 use std::io::{IsTerminal, Write};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::json;
@@ -155,11 +154,4 @@ fn terminal_width(stream: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<u16>
 /// Whether progress can be drawn.
 pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb")
-}
-
-/// Milliseconds since 1970-01-01 UTC.
-pub fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |time| time.as_millis() as i64)
 }

@@ -98,7 +98,7 @@ impl Artifacts {
     }
 
     /// Removes what processes that are gone have left half copied; they may have filled the disk.
-    fn remove_halves(&self) {
+    pub fn remove_halves(&self) {
         for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let process = name.to_str().and_then(|name| name.split_once(".half-"));
@@ -108,8 +108,7 @@ impl Artifacts {
         }
     }
 
-    /// All artifacts with their size in bytes and the time they were last changed; halves that a
-    /// crash has left are removed.
+    /// All artifacts with their size in bytes and the time they were last changed.
     pub fn list(&self) -> io::Result<Vec<(Key, u64, std::time::SystemTime)>> {
         let mut list = Vec::new();
         let entries = match fs::read_dir(&self.folder) {
@@ -119,18 +118,13 @@ impl Artifacts {
         };
         for entry in entries {
             let entry = entry?;
-            match entry.file_name().to_str().and_then(Key::parse) {
-                Some(digest) => {
-                    let mut size = 0;
-                    for file in fs::read_dir(entry.path())? {
-                        size += file?.metadata()?.len();
-                    }
-                    list.push((digest, size, entry.metadata()?.modified()?));
+            // A half is somebody's who copies at the moment, or for `remove_halves`.
+            if let Some(digest) = entry.file_name().to_str().and_then(Key::parse) {
+                let mut size = 0;
+                for file in fs::read_dir(entry.path())? {
+                    size += file?.metadata()?.len();
                 }
-                None if entry.file_name().to_string_lossy().contains(".half-") => {
-                    fs::remove_dir_all(entry.path())?;
-                }
-                None => {}
+                list.push((digest, size, entry.metadata()?.modified()?));
             }
         }
         Ok(list)
@@ -231,6 +225,22 @@ mod tests {
             kept(&[("a", new)], &volatile)
         );
         assert_ne!(kept(&[("a", old)], &[]), kept(&[("a", new)], &[]));
+    }
+
+    #[test]
+    fn only_halves_of_dead_processes_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let artifacts = Artifacts::new(dir.path());
+        // No process has the highest number: Linux gives at most 2^22.
+        let [alive, dead] = [std::process::id(), u32::MAX].map(|id| format!("x.half-{id}"));
+        let folder = dir.path().join("artifacts");
+        fs::create_dir_all(folder.join(&alive)).unwrap();
+        fs::create_dir_all(folder.join(&dead)).unwrap();
+        assert_eq!(artifacts.list().unwrap(), []);
+        let are_there = || [&alive, &dead].map(|name| folder.join(name).exists());
+        assert_eq!(are_there(), [true, true]);
+        artifacts.remove_halves();
+        assert_eq!(are_there(), [true, false]);
     }
 
     #[test]

@@ -8,13 +8,13 @@ use comfy_table::Cell;
 use serde::Serialize;
 
 use super::model::{AcceptedRow, FORMAT};
-use super::text::{Style, accepted_line, lines, table};
+use super::text::{Style, accepted_line, arrow, interval, lines, more, table, value};
 use crate::judge::changepoint::Change;
 use crate::judge::history::Standing;
 use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
-use crate::words::units::{count, show_ratio, show_value};
+use crate::words::units::{count, show_ratio};
 
 /// Rows and lines that a terminal is shown; the rest is counted.
 const LINES_MAX: usize = 200;
@@ -230,7 +230,7 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
     if total > 0 {
         out.push_str(&lines(&rows));
     }
-    more(total, &mut out);
+    more(total, LINES_MAX, &mut out);
     let _ = writeln!(
         out,
         "{} in {} of {} series",
@@ -266,7 +266,7 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     if !found.causes.is_empty() {
         out.push_str(&lines(&rows));
     }
-    more(found.causes.len(), &mut out);
+    more(found.causes.len(), LINES_MAX, &mut out);
     for cause in found.causes.iter().take(LINES_MAX) {
         for told in &cause.surroundings {
             let id = cause.id.map_or("-".to_owned(), |id| id.to_string());
@@ -311,12 +311,9 @@ pub fn history_text(history: &History, style: Style) -> String {
             "{} {} {}: {}, last {}",
             course.cell,
             course.metric,
-            match course.better {
-                Better::Higher => "↑",
-                Better::Lower => "↓",
-            },
+            arrow(course.better),
             count(values.len(), "point"),
-            last.map_or("-".to_owned(), |last| show_value(*last, &course.unit)),
+            value(last.copied(), &course.unit),
         );
         let _ = writeln!(out, "  {}", sparkline(&values, width));
         for change in &course.changes {
@@ -326,7 +323,7 @@ pub fn history_text(history: &History, style: Style) -> String {
             points(course, style, &mut out);
         }
     }
-    more(history.series.len(), &mut out);
+    more(history.series.len(), LINES_MAX, &mut out);
     accepted(&history.accepted, &mut out);
     out
 }
@@ -359,11 +356,7 @@ fn points(course: &Course, style: Style, out: &mut String) {
             Cell::new(if changed { "  *" } else { "" }),
             Cell::new(&point.version),
             Cell::new(&point.at),
-            Cell::new(
-                point
-                    .value
-                    .map_or("-".to_owned(), |v| show_value(v, &course.unit)),
-            ),
+            Cell::new(value(point.value, &course.unit)),
             Cell::new(point.n),
         ]);
         for told in &point.differences {
@@ -404,19 +397,6 @@ fn versions(from: &str, to: &str) -> String {
     match from == to {
         true => to.to_owned(),
         false => format!("{from}..{to}"),
-    }
-}
-
-fn interval(ci95: Option<[f64; 2]>) -> String {
-    match ci95 {
-        Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
-        None => "-".to_owned(),
-    }
-}
-
-fn more(total: usize, out: &mut String) {
-    if total > LINES_MAX {
-        let _ = writeln!(out, "… and {} more (`--json` has all)", total - LINES_MAX);
     }
 }
 

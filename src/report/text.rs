@@ -79,7 +79,7 @@ pub fn report(report: &Report, style: Style) -> String {
                 let _ = writeln!(out, "    {line}");
             }
         }
-        more(report.failed.len(), &mut out);
+        more(report.failed.len(), ROWS_MAX, &mut out);
     }
     beside(report, &mut out);
     let _ = writeln!(out, "\n{}", summary(report));
@@ -204,13 +204,13 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
             Cell::new(row.comparison.ratio.map_or("-".to_owned(), show_ratio)),
-            Cell::new(interval(row)),
+            Cell::new(interval(row.comparison.ci95)),
             Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
         ]);
     }
     all_cells(&shared, out);
     out.push_str(&lines(&table));
-    more(report.verdicts.len(), out);
+    more(report.verdicts.len(), ROWS_MAX, out);
     notes(report, out);
 }
 
@@ -227,7 +227,7 @@ fn cells(rows: &[CellRow], style: Style, out: &mut String) {
     }
     all_cells(&shared, out);
     out.push_str(&lines(&table));
-    more(rows.len(), out);
+    more(rows.len(), ROWS_MAX, out);
 }
 
 /// What is left out of the names in the table.
@@ -312,9 +312,10 @@ pub fn accepted_line(accepted: &AcceptedRow) -> String {
     )
 }
 
-fn more(total: usize, out: &mut String) {
-    if total > ROWS_MAX {
-        let _ = writeln!(out, "… and {} more (`--json` has all)", total - ROWS_MAX);
+/// What is said below `total` rows of which `shown_max` are shown.
+pub(super) fn more(total: usize, shown_max: usize, out: &mut String) {
+    if total > shown_max {
+        let _ = writeln!(out, "… and {} more (`--json` has all)", total - shown_max);
     }
 }
 
@@ -333,18 +334,18 @@ fn verdict_cell(row: &Row) -> Cell {
     }
 }
 
-fn interval(row: &Row) -> String {
-    match row.comparison.ci95 {
+pub(super) fn interval(ci95: Option<[f64; 2]>) -> String {
+    match ci95 {
         Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
         None => "-".to_owned(),
     }
 }
 
-fn value(value: Option<f64>, unit: &str) -> String {
+pub(super) fn value(value: Option<f64>, unit: &str) -> String {
     value.map_or("-".to_owned(), |value| show_value(value, unit))
 }
 
-fn arrow(better: Better) -> &'static str {
+pub(super) fn arrow(better: Better) -> &'static str {
     match better {
         Better::Higher => "↑",
         Better::Lower => "↓",

@@ -67,6 +67,7 @@ pub(super) fn last_words(output: &Output) -> String {
     }
 }
 
+/// Milliseconds since 1970-01-01 UTC.
 pub fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

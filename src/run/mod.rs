@@ -4,7 +4,7 @@
 pub mod build;
 pub mod calibrate;
 pub mod changes;
-mod command;
+pub mod command;
 pub mod confirm;
 pub mod dispatch;
 pub mod event;

@@ -39,14 +39,20 @@ struct Surrounding {
 }
 
 impl Surroundings {
-    /// Applies the profiles of all machines and looks at their environments. The caller holds their
-    /// slots, and calls [`Surroundings::leave`] whatever happens then. On an error all is put back.
-    pub async fn enter(site: &Site<'_>, monitors: &[Parser]) -> Result<Surroundings, RunError> {
+    /// Applies the profiles of the machines of these names and looks at their environments. The caller
+    /// holds their slots, and calls [`Surroundings::leave`] whatever happens then. On an error all is
+    /// put back.
+    pub async fn enter(
+        site: &Site<'_>,
+        names: &BTreeSet<String>,
+        monitors: &[Parser],
+    ) -> Result<Surroundings, RunError> {
         let mut entered = Surroundings {
             monitors: monitors.to_vec(),
             ..Surroundings::default()
         };
-        for (name, machine) in site.machines.iter() {
+        let machines = site.machines.iter();
+        for (name, machine) in machines.filter(|(name, _)| names.contains(*name)) {
             if let Err(error) = entered.add(site, name, machine).await {
                 // The first error is the one to be told; what is left is in the journal.
                 let _ = entered.leave(site).await;

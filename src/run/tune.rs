@@ -1,5 +1,4 @@
-//! Owns the host profile of a machine in a session: resolved before planning, in force while it is
-//! measured, put back at the end, and at the next start after a crash.
+//! Owns when a machine's host profile is resolved, applied and put back, also after a dead run.
 //! Does not know how a knob is set (edge/tune does).
 
 use super::event::Event;

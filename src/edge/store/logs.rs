@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use rusqlite::{OptionalExtension, ToSql, params};
+use rusqlite::{OptionalExtension, ToSql};
 
 use super::{AttemptId, Store, StoreError, StoreErrorKind};
 use crate::words::key::Key;
@@ -40,20 +40,6 @@ impl Store {
         self.find_log(
             "SELECT id FROM attempt WHERE key = ?1 AND has_log ORDER BY id DESC LIMIT 1",
             &[&key],
-        )
-    }
-
-    /// The latest attempt that was made for a cell of a matrix and has a log.
-    pub fn latest_log_of_cell(
-        &self,
-        matrix: &str,
-        cell: &str,
-    ) -> Result<Option<AttemptId>, StoreError> {
-        self.find_log(
-            "SELECT attempt.id FROM attempt JOIN session ON session.id = attempt.session
-             WHERE session.matrix = ?1 AND attempt.cell = ?2 AND attempt.has_log
-             ORDER BY attempt.id DESC LIMIT 1",
-            params![matrix, cell],
         )
     }
 

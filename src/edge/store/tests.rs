@@ -208,11 +208,6 @@ fn a_log_is_read_back_or_cut_in_the_middle() {
     record(&mut store, &failed(session, key(1), "no log"), 0.0);
     assert_eq!(store.latest_log(key(1)).unwrap(), Some(second));
     assert_eq!(store.latest_log(key(2)).unwrap(), None);
-    assert_eq!(
-        store.latest_log_of_cell("m", "bs=4k").unwrap(),
-        Some(second)
-    );
-    assert_eq!(store.latest_log_of_cell("other", "bs=4k").unwrap(), None);
     assert_eq!(store.read_log(AttemptId(1)).unwrap(), None);
 
     let path = folder.path().join("logs/000000/3.gz");

@@ -1,6 +1,8 @@
-//! Owns a fake machine: a folder whose `sys`, `proc` and `dev` stand for the real ones, with knobs
-//! that refuse, clamp, or show their choices in brackets as the kernel's do.
-//! Does not know profiles. Being files, its state survives the process that uses it.
+//! Owns a fake machine: a folder that stands for the real `sys`, `proc` and `dev`.
+//! Does not know profiles.
+//!
+//! Its knobs refuse, clamp, or show their choices in brackets as the kernel's do. Being files, its
+//! state survives the process that uses it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

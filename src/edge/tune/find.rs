@@ -1,5 +1,5 @@
 //! Owns the way from knobs to files: patterns are expanded, files are read, what is missing is told.
-//! Does not write.
+//! Does not know how a file is written.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Owns the tests of applying and reverting: on a fake machine every knob and every crash, on the
-//! real one what a plain virtual machine has.
+//! Owns the tests of applying and reverting profiles, on a fake machine and on this one.
 //! Does not know how files are found.
 
 use std::collections::BTreeMap;

@@ -71,11 +71,6 @@ impl LocalHost {
         self
     }
 
-    /// The file that is locked by [`Host::lock`].
-    pub fn lock_path(&self) -> &std::path::Path {
-        &self.lock
-    }
-
     fn spawn(&self, command: Command) -> Result<Running, HostError> {
         Running::start(command, &self.environment, &self.owner)
     }
