@@ -94,7 +94,11 @@ impl Progress for Lines {
                 let first_or_last = self.done == 1 || self.done + self.failed == self.total;
                 if first_or_last || self.last.elapsed() >= LINE_INTERVAL {
                     self.last = Instant::now();
-                    let left = left(self.started, self.done, self.total - self.failed);
+                    let left = left(
+                        self.started,
+                        self.done,
+                        self.total.saturating_sub(self.failed),
+                    );
                     say(&format!(
                         "{}/{} measured, {} left: {cell} round {}",
                         self.done,
@@ -106,7 +110,7 @@ impl Progress for Lines {
             }
             Event::Failed { given_up, .. } => self.failed += given_up,
             Event::Repeats { more: true, .. } => self.total += 1,
-            Event::Repeats { more: false, .. } => self.total -= 1,
+            Event::Repeats { more: false, .. } => self.total = self.total.saturating_sub(1),
             _ => {}
         }
     }
