@@ -130,3 +130,31 @@ fn events_tell_of_this_run_only() {
     assert_eq!(command.unwrap().status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(&events).unwrap(), "");
 }
+
+/// So it is in most containers: the session's leader is outside of the pid namespace and has no number in it.
+#[test]
+fn a_session_that_began_outside_of_the_pid_namespace() {
+    need("unshare", "util-linux");
+    // Each step leaves one that has ended and one that lives, both in sessions of their own.
+    let lab = Lab::new(&repeated(
+        "3",
+        "(setsid true &); (setsid sleep 60 &); sleep 0.1; echo v=1",
+    ));
+    let matrix = lab.matrix(&["run", "matrix.toml"]);
+    let mut command = std::process::Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command
+        .args(["--pid", "--fork", "--mount-proc"])
+        .arg(matrix.get_program())
+        .args(matrix.get_args())
+        .current_dir(lab.path(""))
+        .env("MATRIX_LOCK", lab.path("lock"))
+        .env_remove("MATRIX_STATE");
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(lab.samples().len(), 3);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("`sleep`"), "{told}");
+}

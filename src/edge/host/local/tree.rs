@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getsid, pidfd_open, pidfd_send_signal,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal,
     set_child_subreaper, waitid,
 };
 
@@ -225,7 +225,9 @@ impl Tree {
     /// environment, but one in another session is an orphan: what we start ourselves never leaves
     /// ours, as the leader of a group cannot.
     fn is_dead_of_ours(&self, stat: &Stat) -> bool {
-        let is_orphan = || getsid(None).is_ok_and(|ours| ours.as_raw_pid() != stat.session);
+        // Not getsid(): in a pid namespace that was entered with a session from outside, ours is 0.
+        let is_orphan =
+            || Stat::of(std::process::id() as i32).is_some_and(|us| us.session != stat.session);
         stat.pid != self.main && (self.is_related(stat) || is_orphan())
     }
 }
