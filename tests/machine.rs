@@ -7,7 +7,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -44,19 +43,18 @@ better = "higher"
 axis = "x"
 "#;
 
-/// One test at a time has the knob, which is as before when it ends, however it ends.
+/// One test at a time has the knob, of all test programs that run on this machine. It is as before when
+/// the test ends, however it ends.
 struct Knob {
     before: String,
-    _guard: MutexGuard<'static, ()>,
+    _lock: fs::File,
 }
 
 impl Knob {
     /// None for users that cannot set it.
     fn take() -> Option<Knob> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let guard = ALONE
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let lock = fs::File::create(std::env::temp_dir().join("matrix-test-knob.lock")).unwrap();
+        lock.lock().unwrap();
         let before = read(KNOB);
         if fs::write(KNOB, &before).is_err() {
             eprintln!("not tested: only root can set {KNOB}");
@@ -65,7 +63,7 @@ impl Knob {
         assert_ne!(before, OURS);
         Some(Knob {
             before,
-            _guard: guard,
+            _lock: lock,
         })
     }
 }
@@ -436,6 +434,99 @@ fn monitors_that_moved_are_listed_and_one_that_fails_spoils_nothing() {
     );
     let without = place.json(&["compare", "m.toml", "--json"], 0);
     assert_eq!(without["monitors"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn counters_of_the_kernel_are_read_beside_a_measurement() {
+    let monitors = r#"
+[[monitor]]
+file = "/proc/{{ 'vmstat' if x else '' }}"
+every = "100ms"
+[[monitor]]
+file = "/proc/interrupts"
+[[monitor]]
+file = "/proc/meminfo"
+summary = "mean"
+[[monitor]]
+file = "/proc/no_such_file"
+"#;
+    // Each turn of the loop is a new process, and its pages.
+    let forks =
+        "i=0; while [ $i -lt {{ '20' if x == 'a' else '400' }} ]; do /bin/true; i=$((i + 1)); done";
+    let matrix = MATRIX.replace("profile = \"p\"", "");
+    let place = Place::new(&(matrix.replace("sleep 0.2", forks) + monitors));
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    let notes = place.events("note");
+    let failing: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note["what"].as_str())
+        .filter(|what| what.starts_with("monitor"))
+        .collect();
+    let expected = "monitor `/proc/no_such_file` gives nothing: cannot read `/proc/no_such_file`: \
+                    No such file or directory (os error 2)";
+    assert_eq!(failing, [expected]);
+    let of = |name: &str, condition: &str| {
+        place.count(&format!(
+            "SELECT count(*) FROM monitor_value JOIN monitor ON monitor.id = monitor \
+             WHERE name = '{name}' AND value {condition}"
+        ))
+    };
+    // A rate and no count since boot; a level and no rate.
+    assert_eq!(of("/proc/vmstat.pgfault", "BETWEEN 1 AND 1e8"), 8);
+    assert_eq!(of("/proc/meminfo.MemTotal", "> 1000"), 8);
+    let interrupts = "SELECT count(*) FROM monitor WHERE name LIKE '/proc/interrupts.%'";
+    assert!(place.count(interrupts) > 3);
+    let report = place.json(&["compare", "m.toml", "--json", "--monitors"], 0);
+    assert!(report["monitors"][0]["monitors"].as_u64().unwrap() > 100);
+    let gzip: Vec<u8> = place
+        .store()
+        .query_row(
+            "SELECT gzip FROM monitor_output JOIN attempt ON attempt.id = attempt \
+             WHERE name = '/proc/vmstat' AND cell LIKE '%x=b%'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let mut texts = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut texts)
+        .unwrap();
+    let times = texts.lines().filter_map(|line| line.strip_prefix("# "));
+    assert!(times.count() > 3, "{texts}");
+}
+
+#[test]
+fn what_perf_cannot_count_is_told_once() {
+    let perf = r#"
+[[monitor]]
+command = ["perf", "stat", "-a", "-x,", "-I", "50", "-e", "cpu-clock,context-switches,cycles"]
+parser = "perf"
+"#;
+    let place = Place::new(&(MATRIX.replace("profile = \"p\"", "") + perf));
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    let notes = place.events("note");
+    let told: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note["what"].as_str())
+        .filter(|what| what.starts_with("monitor"))
+        .collect();
+    assert!(
+        !told.iter().any(|what| what.contains("No such file")),
+        "perf is missing: apt-get install linux-perf"
+    );
+    let of = |event: &str| {
+        place.count(&format!(
+            "SELECT count(*) FROM monitor_value JOIN monitor ON monitor.id = monitor \
+             WHERE name = 'perf.{event}' AND value > 0"
+        ))
+    };
+    assert_eq!(of("cpu-clock"), 8, "{told:?}");
+    match of("cycles") {
+        0 => assert_eq!(
+            told,
+            ["monitor `perf`: this machine does not count `cycles`"]
+        ),
+        cycles => assert_eq!((cycles, told.len()), (8, 0), "{told:?}"),
+    }
 }
 
 #[test]

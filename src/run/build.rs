@@ -131,7 +131,13 @@ impl Mark<'_> {
 
     async fn set(&self) -> Result<(), HostError> {
         let (path, bytes) = (self.path.clone(), Vec::new());
-        one(self.host, FileOp::Replace { path, bytes }).await
+        let durable = true;
+        let op = FileOp::Replace {
+            path,
+            bytes,
+            durable,
+        };
+        one(self.host, op).await
     }
 
     async fn clear(&self) -> Result<(), HostError> {

@@ -26,7 +26,7 @@ const VERSION_BYTES_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Surroundings {
     machines: BTreeMap<String, Surrounding>,
-    /// Of the monitors, in the order of the matrix.
+    /// Of the monitors that are programs, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
     /// What has been told, so that it is told once.
     told: RefCell<BTreeSet<String>>,
@@ -124,7 +124,18 @@ impl Surroundings {
     }
 
     pub(super) fn tell_once(&self, site: &Site<'_>, machine: &str, what: String) {
-        if self.told.borrow_mut().insert(format!("{machine}: {what}")) {
+        self.tell_once_about(site, machine, &what.clone(), what);
+    }
+
+    /// Tells the first time that there is anything to tell about this.
+    pub(super) fn tell_once_about(
+        &self,
+        site: &Site<'_>,
+        machine: &str,
+        about: &str,
+        what: String,
+    ) {
+        if self.told.borrow_mut().insert(format!("{machine}: {about}")) {
             site.note(machine, what);
         }
     }

@@ -79,7 +79,7 @@ impl FakeHost {
                 Ok(FileReply::Bytes(bytes.clone()))
             }
             FileOp::Write { path, .. } if !files.contains_key(&path) => Err(missing(&path)),
-            FileOp::Write { path, bytes } | FileOp::Replace { path, bytes } => {
+            FileOp::Write { path, bytes } | FileOp::Replace { path, bytes, .. } => {
                 self.note(format!("write {}", path.display()));
                 files.insert(path, bytes);
                 Ok(FileReply::Done)

@@ -125,7 +125,7 @@ impl FakeRoot {
                 message: format!("{}: {}", path.display(), error.message),
                 ..error
             }),
-            FileOp::Replace { path, bytes } => self
+            FileOp::Replace { path, bytes, .. } => self
                 .replace(&self.real(&path), &bytes)
                 .map(|()| FileReply::Done)
                 .map_err(|e| failed(&path, e)),

@@ -115,11 +115,13 @@ pub(super) async fn read(
     Ok((Some(journal), boot_id))
 }
 
-/// Durable when this returns.
+/// On return it survives the death of the program and, if `durable`, a power loss; without it a power
+/// loss may leave the one before.
 pub(super) async fn write(
     host: &dyn Host,
     path: &Path,
     journal: &Journal,
+    durable: bool,
 ) -> Result<(), TuneError> {
     let broken = |reason: String| TuneError::Journal {
         path: path.display().to_string(),
@@ -135,6 +137,7 @@ pub(super) async fn write(
     ops.push(FileOp::Replace {
         path: path.into(),
         bytes,
+        durable,
     });
     for reply in host.files(ops).await {
         reply.map_err(|error| broken(error.message))?;
@@ -142,6 +145,7 @@ pub(super) async fn write(
     Ok(())
 }
 
+/// Not durable: whoever finds it after a power loss puts back again what is back already.
 pub(super) async fn remove(host: &dyn Host, path: &Path) -> Result<(), TuneError> {
     let ops = vec![FileOp::Remove { path: path.into() }];
     for reply in host.files(ops).await {

@@ -289,7 +289,7 @@ pub async fn apply(
     let since = jiff::Timestamp::now().to_string();
     let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
     journal.services = running.iter().map(|unit| unit.value.clone()).collect();
-    journal::write(host, journal_path, &journal).await?;
+    journal::write(host, journal_path, &journal, true).await?;
 
     for unit in &running {
         if let Err(refusal) = service::stop(host, &unit.value).await {
@@ -360,7 +360,8 @@ async fn confirm(
     }
     journal.entries = kept.entries;
     journal.state = State::Applied;
-    journal::write(host, journal_path, journal).await
+    // The one before does as well after a power loss: all but persistent knobs are back then.
+    journal::write(host, journal_path, journal, false).await
 }
 
 /// Puts everything back after an error, and returns it with what could not be.
@@ -500,7 +501,7 @@ pub async fn keep(host: &dyn Host, journal_path: &Path) -> Result<(), TuneError>
         return Ok(());
     };
     journal.by_hand = true;
-    journal::write(host, journal_path, &journal).await
+    journal::write(host, journal_path, &journal, true).await
 }
 
 /// Ends what [`apply`] began: stops what is held, and reverts.
@@ -580,7 +581,7 @@ async fn finish(
     journal
         .services
         .retain(|unit| is_left(&service::start_command(unit)));
-    journal::write(host, path, &journal).await?;
+    journal::write(host, path, &journal, true).await?;
     Ok(failed)
 }
 

@@ -30,7 +30,11 @@ pub fn carry_out(op: FileOp) -> Result<FileReply, HostError> {
     match op {
         FileOp::Read { path, bytes_max } => read(&path, bytes_max).map(FileReply::Bytes),
         FileOp::Write { path, bytes } => write(&path, &bytes).map(done),
-        FileOp::Replace { path, bytes } => replace(&path, &bytes).map(done),
+        FileOp::Replace {
+            path,
+            bytes,
+            durable,
+        } => replace(&path, &bytes, durable).map(done),
         FileOp::List { path } => list(&path).map(FileReply::Names),
         FileOp::MakeDir { path } => fs::create_dir_all(&path)
             .map_err(failed("create folder", &path))
@@ -120,7 +124,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), HostError> {
     let temporary = beside(path)?;
     let carry_out = || -> io::Result<()> {
         let mut file = OpenOptions::new()
@@ -135,7 +139,10 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
-        File::open(folder_of(path))?.sync_all()
+        match durable {
+            true => File::open(folder_of(path))?.sync_all(),
+            false => Ok(()),
+        }
     };
     let result = carry_out().map_err(failed("write", path));
     if result.is_err() {
@@ -356,26 +363,26 @@ mod tests {
     fn replacing_is_whole_or_not_at_all() {
         let (_kept, dir) = folder();
         let path = dir.join("f");
-        replace(&path, b"one").unwrap();
+        replace(&path, b"one", true).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        replace(&path, b"two").unwrap();
+        replace(&path, b"two", false).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o640
         );
         fs::create_dir(dir.join("folder")).unwrap();
-        assert!(replace(&dir.join("folder"), b"x").is_err());
+        assert!(replace(&dir.join("folder"), b"x", true).is_err());
         let long = dir.join("n".repeat(255));
-        replace(&long, b"x").unwrap();
+        replace(&long, b"x", true).unwrap();
         fs::remove_file(long).unwrap();
         assert_eq!(names(&dir), ["f", "folder"]);
         assert_eq!(
-            replace(&dir.join("no/f"), b"x").unwrap_err().kind,
+            replace(&dir.join("no/f"), b"x", true).unwrap_err().kind,
             HostErrorKind::NotFound
         );
         assert!(
-            replace(Path::new("/"), b"x")
+            replace(Path::new("/"), b"x", true)
                 .unwrap_err()
                 .message
                 .contains("names no file")
