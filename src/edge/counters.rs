@@ -51,8 +51,8 @@ impl Series {
         std::mem::take(&mut self.texts)
     }
 
-    /// A value for each name that is there from the first reading to the last. A counter that has run
-    /// backwards, as that of a device which was there twice, has none.
+    /// A value for each name that is there from the first reading to the last. The rate of what has
+    /// fallen is negative: to leave it out would keep the risen ones of a level that wavers.
     pub fn values(&self, summary: Summary) -> Result<Vec<(String, f64)>, String> {
         let (Some((began, first)), Some((ended, last))) = (&self.first, &self.last) else {
             return Err("it was never read".to_owned());
@@ -75,8 +75,7 @@ impl Series {
                     sum / f64::from(*count)
                 }
             };
-            let fits = value.is_finite() && (summary == Summary::Mean || value >= 0.0);
-            fits.then(|| (name.clone(), value))
+            value.is_finite().then(|| (name.clone(), value))
         };
         Ok(last.iter().filter_map(value).collect())
     }
@@ -214,7 +213,7 @@ mod tests {
             "a 11\nback 9\nnew 1\n",
             "a 30\nback 4\nnew 3\n",
         ];
-        check(&texts, Summary::Rate, Ok(&[("a", 20.0)]));
+        check(&texts, Summary::Rate, Ok(&[("a", 20.0), ("back", -1.0)]));
         check(&texts, Summary::Mean, Ok(&[("a", 17.0), ("back", 6.0)]));
         check(&["a 1\n"], Summary::Rate, Err("it was read only once"));
         check(&["a 1\n"], Summary::Mean, Ok(&[("a", 1.0)]));
