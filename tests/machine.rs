@@ -53,7 +53,7 @@ struct Knob {
 impl Knob {
     /// None for users that cannot set it.
     fn take() -> Option<Knob> {
-        let lock = fs::File::create(std::env::temp_dir().join("matrix-test-knob.lock")).unwrap();
+        let lock = fs::File::create(std::env::temp_dir().join("matrix-test-knobs.lock")).unwrap();
         lock.lock().unwrap();
         let before = read(KNOB);
         if fs::write(KNOB, &before).is_err() {

@@ -111,14 +111,9 @@ impl Surroundings {
 
     /// The command, held to the profile's CPUs.
     pub(super) fn on_cpus(&self, machine: &str, command: Words) -> Words {
-        match self
-            .applied(machine)
-            .and_then(|applied| applied.cpus.as_ref())
-        {
-            Some(cpus) => {
-                let taskset = ["taskset", "-c", &cpus.to_string()].map(str::to_owned);
-                taskset.into_iter().chain(command).collect()
-            }
+        let applied = self.applied(machine);
+        match applied.and_then(|applied| applied.cpus.as_ref()) {
+            Some(cpus) => cpus.hold(command),
             None => command,
         }
     }

@@ -104,6 +104,9 @@ pub(super) async fn apply(
         let count = count(skipped.len(), "knob");
         what += &format!(", {count} skipped: {}{dots}", shown.join(", "));
     }
+    if let Some(cpus) = &applied.cpus {
+        what += &format!(", workload on CPUs {}", cpus.show());
+    }
     site.note(name, what);
     applied
         .notes

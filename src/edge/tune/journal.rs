@@ -48,6 +48,9 @@ pub(super) struct Journal {
     pub entries: Vec<Entry>,
     /// Units that ran and were stopped.
     pub services: Vec<String>,
+    /// The folder of the workload's cgroup, made or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,6 +168,7 @@ impl Journal {
             by_hand: false,
             entries,
             services: Vec::new(),
+            cgroup: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The order that makes a crash harmless: read the old values, write them into the journal durably,
 //! write the new ones, read those back. Whoever starts next finds the journal and reverts.
 
+mod cpus;
 pub mod fake;
 mod find;
 mod journal;
@@ -12,18 +13,18 @@ mod service;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::profile::{CpuList, Resolved, Wanted};
+use crate::config::profile::{Resolved, Wanted};
 use crate::edge::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
 use crate::words::key::Key;
 use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
 
+pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::edge) use find::value_in;
 pub use journal::place;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
-const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// A profile that is in force.
@@ -36,7 +37,7 @@ pub struct Applied {
     /// Optional knobs that the machine lacks, refuses or clamps; they are as they were.
     pub skipped: Vec<Refusal>,
     /// The CPUs that the workload may use; None is all.
-    pub cpus: Option<CpuList>,
+    pub cpus: Option<CpuSet>,
     /// Call [`drop_caches`] before each run.
     pub drop_caches: bool,
     /// The process that holds /dev/cpu_dma_latency; it must live as long as the profile.
@@ -205,6 +206,8 @@ struct Prepared {
     found: Vec<Found>,
     /// Units that would have to be stopped.
     running: Vec<Wanted<String>>,
+    /// Where a cgroup for the workload's CPUs could be made.
+    cgroup: Option<String>,
     gate: Gate,
 }
 
@@ -248,9 +251,14 @@ async fn prepare(host: &dyn Host, profile: &Resolved) -> Result<Prepared, TuneEr
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
+    let cgroup = match &profile.cpus {
+        Some(_) => cpus::place(host).await,
+        None => None,
+    };
     Ok(Prepared {
         found,
         running,
+        cgroup,
         gate,
     })
 }
@@ -275,6 +283,7 @@ pub async fn apply(
     let Prepared {
         found,
         running,
+        cgroup,
         mut gate,
     } = prepare(host, profile).await?;
     gate.check()?;
@@ -289,6 +298,7 @@ pub async fn apply(
     let since = jiff::Timestamp::now().to_string();
     let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
     journal.services = running.iter().map(|unit| unit.value.clone()).collect();
+    journal.cgroup = cgroup;
     journal::write(host, journal_path, &journal, true).await?;
 
     for unit in &running {
@@ -297,7 +307,7 @@ pub async fn apply(
         }
     }
     let failed = set(host, profile, &found, &mut gate).await;
-    let held = hold(host, profile, &mut gate).await;
+    let held = hold(host, profile, journal.cgroup.as_deref(), &mut gate).await;
     let confirmed = match gate.check() {
         Ok(()) => confirm(host, journal_path, &mut journal, &failed).await,
         refused => refused,
@@ -352,6 +362,7 @@ async fn confirm(
 ) -> Result<(), TuneError> {
     let (mut failed, kept) = split_entries(journal, |entry| failed.contains(&entry.path));
     failed.services.clear();
+    failed.cgroup = None;
     let rows = put_back(host, &failed).await;
     let left: Vec<Reverted> = rows.into_iter().filter(Reverted::has_failed).collect();
     if !left.is_empty() {
@@ -427,17 +438,26 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
 /// What a profile has beside files that hold a value.
 #[derive(Default)]
 struct Held {
-    cpus: Option<CpuList>,
+    cpus: Option<CpuSet>,
     drop_caches: bool,
     dma_latency: Option<ServiceId>,
 }
 
 /// Comes after the knobs: without hyperthreads there are fewer CPUs.
-async fn hold(host: &dyn Host, profile: &Resolved, gate: &mut Gate) -> Held {
+async fn hold(host: &dyn Host, profile: &Resolved, cgroup: Option<&str>, gate: &mut Gate) -> Held {
     let mut held = Held::default();
     if let Some(wanted) = &profile.cpus {
-        match check_cpus(host, &wanted.value).await {
-            Ok(()) => held.cpus = Some(wanted.value.clone()),
+        match cpus::check(host, &wanted.value).await {
+            Ok(()) => {
+                let cpus = wanted.value.clone();
+                let cgroup = match cgroup {
+                    // Where it cannot be made, as in most containers, affinity does nearly as well.
+                    Some(place) => cpus::make(host, place, &cpus).await.ok().map(|()| place),
+                    None => None,
+                };
+                let cgroup = cgroup.map(str::to_owned);
+                held.cpus = Some(CpuSet { cpus, cgroup });
+            }
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
@@ -454,26 +474,6 @@ async fn hold(host: &dyn Host, profile: &Resolved, gate: &mut Gate) -> Held {
         }
     }
     held
-}
-
-async fn check_cpus(host: &dyn Host, wanted: &CpuList) -> Result<(), Refusal> {
-    let refuse = |found: Option<String>, reason: String| Refusal {
-        knob: "cpus".to_owned(),
-        path: CPUS_ONLINE.to_owned(),
-        wanted: wanted.to_string(),
-        found,
-        reason,
-    };
-    let mut replies = host.files(vec![read_op(CPUS_ONLINE)]).await;
-    let reply = replies
-        .pop()
-        .unwrap_or(Ok(crate::edge::host::FileReply::Done));
-    let found = value_of(reply).map_err(|error| refuse(None, error.message))?;
-    let online = CpuList::parse(&found).map_err(|reason| refuse(Some(found.clone()), reason))?;
-    match wanted.beyond(&online)[..] {
-        [] => Ok(()),
-        [cpu, ..] => Err(refuse(Some(found), format!("CPU {cpu} is not online"))),
-    }
 }
 
 /// Writes dirty pages out and drops the page cache, dentries and inodes.
@@ -538,6 +538,7 @@ pub async fn revert(host: &dyn Host, journal_path: &Path) -> Result<Vec<Reverted
         );
         current = persistent;
         current.services.clear();
+        current.cgroup = None;
     }
     rows.extend(put_back(host, &current).await);
     finish(host, journal_path, journal, &rows).await?;
@@ -581,11 +582,12 @@ async fn finish(
     journal
         .services
         .retain(|unit| is_left(&service::start_command(unit)));
+    journal.cgroup = journal.cgroup.filter(|cgroup| is_left(cgroup));
     journal::write(host, path, &journal, true).await?;
     Ok(failed)
 }
 
-/// Puts files back in reverse order, then starts units. Hyperthreads come first and alone: the
+/// Puts files back in reverse order, then starts units and removes the cgroup. Hyperthreads come first and alone: the
 /// files of their CPUs are not there before.
 async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
     let (smt, others) = split_entries(journal, |entry| entry.path == SMT_CONTROL);
@@ -593,6 +595,9 @@ async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
     rows.extend(put_files_back(host, &others).await);
     for unit in journal.services.iter().rev() {
         rows.push(service::start(host, unit).await);
+    }
+    if let Some(cgroup) = &journal.cgroup {
+        rows.extend(cpus::remove(host, cgroup).await);
     }
     rows
 }
