@@ -212,6 +212,89 @@ fn only_machines_that_are_measured_are_tuned() {
 }
 
 #[test]
+fn one_machine_with_two_profiles_is_two_machines() {
+    let Some(knob) = Knob::take() else { return };
+    let other = "[machines.there]\nvia = \"local\"\nprofile = \"q\"\n[axes]";
+    let compare = "[[compare]]\naxis = \"machine\"\n";
+    let place = Place::new(&(MATRIX.replace("[axes]", other) + compare));
+    let other = PROFILE.replace(" 7", " 8") + "drop-caches #true\ncpus \"0\"\n";
+    fs::write(place.path("profiles/q.kdl"), other).unwrap();
+    place.matrix(&["run", "m.toml"], 0);
+    assert_eq!(read(KNOB), knob.before);
+    for (cell, expected) in [("machine=here,x=a", OURS), ("machine=there,x=a", "8")] {
+        let log = place.matrix(&["log", "m.toml", cell], 0);
+        let log = String::from_utf8(log.stdout).unwrap();
+        assert!(log.contains(&format!("\n{expected}\n")), "{log}");
+    }
+    let report = place.json(&["compare", "m.toml", "--json"], 0);
+    let [row] = &report["environments"].as_array().unwrap()[..] else {
+        panic!("{}", report["environments"]);
+    };
+    let differences = row["differences"].as_array().unwrap().iter();
+    let named: Vec<[&str; 3]> = differences
+        .map(|d| ["name", "before", "after"].map(|key| d[key].as_str().unwrap_or("none")))
+        .collect();
+    let [cpus, drop_caches, sysctl] = named[..] else {
+        panic!("{named:?}");
+    };
+    assert!(
+        ["0 (cgroup)", "0 (affinity)"].contains(&cpus[2]),
+        "{cpus:?}"
+    );
+    assert_eq!(cpus[..2], ["knob.cpus", "none"]);
+    assert_eq!(drop_caches, ["knob.drop-caches", "none", "true"]);
+    assert_eq!(sysctl, ["sysctl.vm.page_lock_unfairness", OURS, "8"]);
+}
+
+/// Cgroups that are ours.
+fn cgroups() -> Vec<PathBuf> {
+    let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpuset"].map(fs::read_dir);
+    let entries = folders.into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("matrix-")
+    };
+    paths.filter(is_ours).collect()
+}
+
+#[test]
+fn the_workload_is_held_to_its_cpus_and_its_cgroup_does_not_stay() {
+    let Some(_knob) = Knob::take() else { return };
+    // It asks for the other CPU too, in vain.
+    let matrix = MATRIX.replace(
+        "sleep 0.2;",
+        "taskset -cp 0-1 $$ >&2; grep Cpus_allowed_list /proc/self/status >&2; sleep 0.2;",
+    );
+    let place = Place::new(&matrix);
+    fs::write(place.path("profiles/p.kdl"), "cpus \"0\"").unwrap();
+    let before = cgroups();
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    assert_eq!(cgroups(), before);
+    let note = place.events("note")[0]["what"].as_str().unwrap().to_owned();
+    let log = place.matrix(&["log", "m.toml", "x=a"], 0);
+    let log = String::from_utf8(log.stdout).unwrap();
+    match note.ends_with("workload on CPUs 0 (cgroup)") {
+        true => assert!(log.contains("Cpus_allowed_list:\t0\n"), "{log}"),
+        false => assert!(note.ends_with("workload on CPUs 0 (affinity)"), "{note}"),
+    }
+    // Killed with the workload at work, which holds the group.
+    let slow = matrix.replace("sleep 0.2;", "sleep 60;");
+    for next in [&["machine", "revert"][..], &["run", "m.toml"][..]] {
+        fs::write(place.path("m.toml"), &slow).unwrap();
+        let mut child = place.start();
+        wait_until("the journal", || place.has_journal());
+        std::thread::sleep(Duration::from_millis(800));
+        signal(&child, rustix::process::Signal::KILL);
+        child.wait().unwrap();
+        fs::write(place.path("m.toml"), &matrix).unwrap();
+        place.matrix(next, 0);
+        assert_eq!(cgroups(), before, "{next:?}");
+        assert!(!place.has_journal());
+    }
+}
+
+#[test]
 fn a_killed_run_is_put_back_by_whoever_comes_next() {
     let Some(knob) = Knob::take() else { return };
     let mut was_set = 0;

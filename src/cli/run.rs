@@ -247,7 +247,16 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     }
     let names = known.machines(&plan);
     drop(plan);
-    let (_, summary) = session(args, &loaded, &looked, &names, &store, &progress).await?;
+    let mut summary = Summary::default();
+    for names in looked.machines.turns(&names) {
+        let turn = session(args, &loaded, &looked, &names, &store, &progress).await;
+        let (_, mut turn) = turn?;
+        summary.failed.append(&mut turn.failed);
+        summary.interrupted = turn.interrupted;
+        if summary.interrupted {
+            break;
+        }
+    }
     // Builds have changed what the keys are.
     let plan = current_plan(args, &loaded, &looked, &store)?;
     Ok(Shown {
@@ -356,7 +365,14 @@ async fn work(
     let plan = current_plan(args, loaded, looked, site.store)?;
     let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
     let mut failed = Vec::new();
+    let is_ours: Vec<bool> = (0..known.todo.rounds.len())
+        .map(|run| lookup::machine_of(&plan, run).is_none_or(|name| names.contains(name)))
+        .collect();
     for (run, rounds) in known.todo.rounds.iter_mut().enumerate() {
+        if !is_ours[run] {
+            // Its turn is another.
+            *rounds = 0;
+        }
         let cell = plan.steps.runs.steps[run].cell as usize;
         let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
         if let Some(reason) = reason.filter(|_| *rounds > 0 && !known.is_built[run]) {
@@ -383,7 +399,7 @@ async fn work(
         parser: &loaded.parser,
         around: &around,
     };
-    let summary = measure(args, &job, known, &mut interrupts).await;
+    let summary = measure(args, &job, known, &is_ours, &mut interrupts).await;
     // Whatever came of it: the machine is put back before anybody else may have it.
     let left = around.leave(site).await;
     drop(slots);
@@ -393,11 +409,13 @@ async fn work(
     Ok(Summary { failed, ..summary })
 }
 
-/// Measures what is missing, then measures again what looks like a change.
+/// Measures what is missing, then measures again what looks like a change. `is_ours`, by run step: its
+/// machine is one of this session.
 async fn measure(
     args: &RunArgs,
     job: &Job<'_>,
     known: Known,
+    is_ours: &[bool],
     interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     if let Some(rounds) = args.calibrate {
@@ -408,8 +426,8 @@ async fn measure(
     let mut summary = execute::run(job, &known.todo, &have, known.repetition, interrupts).await?;
     if !summary.interrupted {
         let preset = args.common.preset.as_deref();
-        let is_built = |run: u32| known.is_built[run as usize];
-        let mut again = confirm::confirm(job, preset, &is_built, interrupts).await?;
+        let is_there = |run: u32| known.is_built[run as usize] && is_ours[run as usize];
+        let mut again = confirm::confirm(job, preset, &is_there, interrupts).await?;
         summary.failed.append(&mut again.failed);
         summary.interrupted = again.interrupted;
     }

@@ -45,14 +45,17 @@ pub struct Known {
 impl Known {
     /// Names of the machines on which there is something to do.
     pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
-        let Some(axis) = plan.cells.axis("machine") else {
-            return BTreeSet::new();
-        };
         let runs = self.todo.rounds.iter().enumerate();
         runs.filter(|(_, rounds)| **rounds > 0)
-            .map(|(run, _)| plan.cells.label(plan.cell_of(run), axis).to_owned())
+            .filter_map(|(run, _)| machine_of(plan, run).map(str::to_owned))
             .collect()
     }
+}
+
+/// The machine of a run step.
+pub fn machine_of<'p>(plan: &'p Plan, run: usize) -> Option<&'p str> {
+    let axis = plan.cells.axis("machine")?;
+    Some(plan.cells.label(plan.cell_of(run), axis))
 }
 
 /// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.

@@ -14,7 +14,7 @@ use crate::edge::host::{Cancel, Command, Host};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
 use crate::edge::store::{Beside, Mark, MarkKind, Monitored};
-use crate::edge::tune::{Applied, drop_caches};
+use crate::edge::tune::{Applied, drop_caches, files};
 use crate::plan::resolve::Words;
 use crate::words::key::Key;
 
@@ -74,10 +74,17 @@ impl Surroundings {
         let applied = tune::apply(site, name, machine).await?;
         let own = self.machines.entry(name.to_owned()).or_default();
         own.applied = applied;
-        let knobs = own.applied.iter().flat_map(|applied| &applied.rows);
+        let mut knobs = BTreeSet::new();
+        // Those of its other profiles too: where they differ, both values are known.
+        let others = site.machines.iter().map(|(_, other)| other);
+        let others = others.filter(|other| other.via == machine.via);
+        for profile in others.filter_map(|other| other.profile.as_ref()) {
+            knobs.extend(files(host.as_ref(), profile).await?);
+        }
         let asked = Asked {
             path: Some(PathBuf::from(&machine.places.work)),
-            knobs: knobs.map(|row| row.path.clone()).collect(),
+            knobs: knobs.into_iter().collect(),
+            settings: own.applied.iter().flat_map(Applied::settings).collect(),
             tools: versions(host.as_ref(), &machine.tools).await,
         };
         let environment = capture(host.as_ref(), &asked).await?;

@@ -54,7 +54,13 @@ pub(super) async fn recover(
     host: &dyn Host,
     machine: &Machine,
 ) -> Result<(), RunError> {
-    let (profile, since) = match tune::status(host, &machine.journal).await? {
+    if let Some(what) = tune::of_root(host, &machine.journal).await {
+        if machine.profile.is_some() {
+            return Err(TuneError::OfRoot(what).into());
+        }
+        site.note(name, what);
+    }
+    let (profile, since) = match tune::status(host, &machine.journal.own).await? {
         Status::None => return Ok(()),
         Status::Active {
             profile,
@@ -73,7 +79,7 @@ pub(super) async fn recover(
             (profile, since)
         }
     };
-    let rows = tune::revert(host, &machine.journal).await?;
+    let rows = tune::revert(host, &machine.journal.own).await?;
     site.tell(Event::Cleaned {
         machine: name.to_owned(),
         what: format!("the profile `{profile}` of {since}"),
@@ -91,7 +97,7 @@ pub(super) async fn apply(
     let (Some(host), Some(profile)) = (&machine.host, &machine.profile) else {
         return Ok(None);
     };
-    let applied = tune::apply(host.as_ref(), profile, &machine.journal).await?;
+    let applied = tune::apply(host.as_ref(), profile, &machine.journal.own).await?;
     let mut what = format!("profile `{}`", applied.profile);
     let changed = applied.rows.iter().filter(|row| row.old != row.new).count();
     what += &format!(": {changed} of {} values changed", applied.rows.len());
@@ -125,7 +131,7 @@ pub(super) async fn release(
     let Some(host) = &machine.host else {
         return Ok(());
     };
-    let rows = tune::release(host.as_ref(), applied, &machine.journal).await?;
+    let rows = tune::release(host.as_ref(), applied, &machine.journal.own).await?;
     tell_odd(site, name, &rows);
     Ok(())
 }
@@ -136,7 +142,7 @@ pub(super) async fn changed_by_others(
     host: &dyn Host,
     machine: &Machine,
 ) -> Result<Vec<String>, TuneError> {
-    let Status::Active { changed, .. } = tune::status(host, &machine.journal).await? else {
+    let Status::Active { changed, .. } = tune::status(host, &machine.journal.own).await? else {
         return Ok(vec![
             "the profile is not in force any more: somebody has reverted it".to_owned(),
         ]);

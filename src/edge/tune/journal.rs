@@ -14,21 +14,33 @@ const VERSION: u32 = 1;
 const JOURNAL_BYTES_MAX: usize = 4 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Where the journal is: one place a machine, so that whoever comes next finds it. Beside a lock that
-/// the user has chosen; else root's is below /var/lib, and others, who can set little, have one
-/// below their home with the machine's name, as a home may be shared between machines.
-pub fn place(lock: Option<&Path>) -> PathBuf {
+const OF_ROOT: &str = "/var/lib/matrix/profile.json";
+
+/// Where journals are.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Place {
+    pub own: PathBuf,
+    /// Root's, for others: what it tells of they can neither set nor put back.
+    pub of_root: Option<PathBuf>,
+}
+
+/// One place a machine, so that whoever comes next finds it. Beside a lock that the user has chosen;
+/// else root's is below /var/lib, and others, who can set little, have one below their home with the
+/// machine's name, as a home may be shared between machines.
+pub fn place(lock: Option<&Path>) -> Place {
+    let alone = |own: PathBuf| Place { own, of_root: None };
     if let Some(lock) = lock {
-        return lock.with_added_extension("profile.json");
+        return alone(lock.with_added_extension("profile.json"));
     }
     let home = std::env::var_os("HOME").filter(|_| !rustix::process::geteuid().is_root());
-    match home {
-        Some(home) => {
-            let uname = rustix::system::uname();
-            let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
-            Path::new(&home).join(".local/state/matrix").join(file)
-        }
-        None => PathBuf::from("/var/lib/matrix/profile.json"),
+    let Some(home) = home else {
+        return alone(OF_ROOT.into());
+    };
+    let uname = rustix::system::uname();
+    let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
+    Place {
+        own: Path::new(&home).join(".local/state/matrix").join(file),
+        of_root: Some(OF_ROOT.into()),
     }
 }
 

@@ -22,7 +22,7 @@ use journal::{Entry, Journal, State};
 pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::edge) use find::value_in;
-pub use journal::place;
+pub use journal::{Place, place};
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
@@ -40,12 +40,34 @@ pub struct Applied {
     pub cpus: Option<CpuSet>,
     /// Call [`drop_caches`] before each run.
     pub drop_caches: bool,
-    /// The process that holds /dev/cpu_dma_latency; it must live as long as the profile.
-    pub dma_latency: Option<ServiceId>,
+    /// Microseconds, and the process that holds /dev/cpu_dma_latency to them; it must live as long as
+    /// the profile.
+    pub dma_latency: Option<(u32, ServiceId)>,
     /// Units that were stopped.
     pub services: Vec<String>,
     /// What a user should know, such as a journal of an earlier boot that was dropped.
     pub notes: Vec<String>,
+}
+
+impl Applied {
+    /// What is set that is no file that holds a value, each with a name as in the profile.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = Vec::new();
+        let mut put = |name: &str, value: String| settings.push((name.to_owned(), value));
+        if let Some(cpus) = &self.cpus {
+            put("cpus", cpus.show());
+        }
+        if self.drop_caches {
+            put("drop-caches", "true".to_owned());
+        }
+        if let Some((us, _)) = self.dma_latency {
+            put("dma-latency-us", us.to_string());
+        }
+        for unit in &self.services {
+            put(&format!("stop-service {unit}"), "stopped".to_owned());
+        }
+        settings
+    }
 }
 
 /// One file of a profile: what it held and what it shall hold.
@@ -147,6 +169,8 @@ pub enum TuneError {
          put it back first with `matrix machine revert`"
     )]
     Active { profile: String, since: String },
+    #[error("{0}; profiles are not stacked")]
+    OfRoot(String),
     #[error(
         "the journal {path} cannot be used: {reason}; it says how to put the machine back: \
          look at it before you remove it"
@@ -199,6 +223,14 @@ pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, Tune
         refused: prepared.gate.refused,
         services: running.map(|unit| unit.value).collect(),
     })
+}
+
+/// The files that a profile reaches, sorted.
+pub async fn files(host: &dyn Host, profile: &Resolved) -> Result<Vec<String>, TuneError> {
+    let (found, _) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
+    let mut files: Vec<String> = found.into_iter().map(|file| file.path).collect();
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// What a profile meets on a machine, before anything is changed.
@@ -383,7 +415,7 @@ async fn undo(
     held: Held,
     error: TuneError,
 ) -> TuneError {
-    if let Some(service) = held.dma_latency {
+    if let Some((_, service)) = held.dma_latency {
         // Where this fails, the files are put back all the same, and the host's cleaning ends it.
         let _ = host.stop(service).await;
     }
@@ -440,7 +472,7 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
 struct Held {
     cpus: Option<CpuSet>,
     drop_caches: bool,
-    dma_latency: Option<ServiceId>,
+    dma_latency: Option<(u32, ServiceId)>,
 }
 
 /// Comes after the knobs: without hyperthreads there are fewer CPUs.
@@ -469,7 +501,7 @@ async fn hold(host: &dyn Host, profile: &Resolved, cgroup: Option<&str>, gate: &
     }
     if let Some(wanted) = &profile.dma_latency_us {
         match service::hold_dma_latency(host, wanted.value).await {
-            Ok(service) => held.dma_latency = Some(service),
+            Ok(service) => held.dma_latency = Some((wanted.value, service)),
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
@@ -511,7 +543,7 @@ pub async fn release(
     journal_path: &Path,
 ) -> Result<Vec<Reverted>, TuneError> {
     let stopped = match applied.dma_latency {
-        Some(service) => host.stop(service).await.map(|_| ()),
+        Some((_, service)) => host.stop(service).await.map(|_| ()),
         None => Ok(()),
     };
     let rows = revert(host, journal_path).await?;
@@ -682,6 +714,21 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
         rows,
         changed,
     })
+}
+
+/// What to say of a profile of root's that is in force, to somebody else; None where there is none.
+pub async fn of_root(host: &dyn Host, place: &Place) -> Option<String> {
+    let journal = place.of_root.as_deref()?;
+    match status(host, journal).await {
+        Ok(Status::Active { profile, since, .. }) => Some(format!(
+            "root's profile `{profile}` is applied since {since}, and only root can put it back: \
+             `sudo matrix machine revert`"
+        )),
+        Ok(Status::None | Status::Rebooted { .. }) => None,
+        Err(error) => Some(format!(
+            "whether root has left a profile applied cannot be seen: {error}"
+        )),
+    }
 }
 
 #[cfg(test)]
