@@ -33,6 +33,7 @@ use crate::run::lookup::{self, Known, Past};
 use crate::run::past::preset_name;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
 use crate::run::surroundings::Surroundings;
+use crate::run::tune;
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
 use crate::words::units::{count, parse_percent};
@@ -234,7 +235,11 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let store = RefCell::new(Store::open(&loaded.state)?);
     let plan = current_plan(args, &loaded, &looked, &store)?;
     let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
+    let mut names = known.machines(&plan);
     if known.todo.is_nothing() {
+        names.extend(left_by_dead_runs(&looked, &store.borrow()).await?);
+    }
+    if known.todo.is_nothing() && names.is_empty() {
         say(&format!(
             "nothing to do: all {} are stored",
             count(plan.cells.len(), "cell")
@@ -245,7 +250,6 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             ran: false,
         });
     }
-    let names = known.machines(&plan);
     drop(plan);
     let mut summary = Summary::default();
     for names in looked.machines.turns(&names) {
@@ -264,6 +268,19 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         interrupted: summary.interrupted,
         ran: true,
     })
+}
+
+/// A machine that has to be put back though there is nothing to measure on it. The next one is left to the
+/// next run: local machines are one and the same.
+async fn left_by_dead_runs(looked: &Looked, store: &Store) -> Result<Option<String>, Stop> {
+    let live = store.live_left_by(|_, _| true)?;
+    for (name, machine) in looked.machines.iter() {
+        let with_setups = live.iter().any(|live| live.machine == name);
+        if tune::is_left(machine, with_setups).await {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 /// A subject that is only built has nothing to measure without a version.

@@ -13,7 +13,7 @@ use crate::edge::environment::{Asked, capture};
 use crate::edge::host::{Cancel, Command, Host};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
-use crate::edge::store::{Beside, Mark, MarkKind, Monitored};
+use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
 use crate::edge::tune::{Applied, drop_caches, files};
 use crate::plan::resolve::Words;
 use crate::words::key::Key;
@@ -180,7 +180,7 @@ impl Executor<'_> {
                 if !complaints.is_empty() {
                     beside.marks.push(Mark {
                         kind: MarkKind::Noisy,
-                        what: complaints.join("; "),
+                        what: complaints.join(MARK_SEPARATOR),
                     });
                 }
             }
@@ -206,7 +206,7 @@ impl Executor<'_> {
         if !lines.is_empty() {
             beside.marks.push(Mark {
                 kind: MarkKind::Knob,
-                what: lines.join("; "),
+                what: lines.join(MARK_SEPARATOR),
             });
         }
         for line in lines {

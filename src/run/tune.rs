@@ -1,13 +1,15 @@
 //! Owns when a machine's host profile is resolved, applied and put back, also after a dead run.
 //! Does not know how a knob is set (edge/tune does).
 
+use tokio::sync::watch;
+
 use super::event::Event;
 use super::execute::{RunError, Site};
 use super::prepare::Machine;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::edge::environment::{self, Asked};
-use crate::edge::host::Host;
+use crate::edge::host::{Cancel, Holder, Host};
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
 use crate::words::units::count;
@@ -44,6 +46,26 @@ pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved
         (resolved, problems) if problems.is_empty() => Ok(resolved),
         (_, problems) => Err(problems),
     }
+}
+
+/// Whether a dead run has left a machine other than it was: with its profile, or `with_setups`. Nobody
+/// has its slot then.
+pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
+    let Some(host) = &machine.host else {
+        return false;
+    };
+    let status = tune::status(host.as_ref(), &machine.journal.own).await;
+    let is_tuned = matches!(status, Ok(Status::Active { by_hand: false, .. }));
+    if !is_tuned && !with_setups {
+        return false;
+    }
+    let (stop, cancel) = watch::channel(false);
+    let taken = |_: &str| {
+        let _ = stop.send(true);
+    };
+    let holder = Holder::this("looking for what dead runs have left");
+    let slot = host.lock(holder, &taken, Cancel::new(cancel)).await;
+    slot.is_ok()
 }
 
 /// Puts back what a dead run has left of its profile. One that was applied by hand stays where this
