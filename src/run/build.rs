@@ -131,13 +131,7 @@ impl Mark<'_> {
 
     async fn set(&self) -> Result<(), HostError> {
         let (path, bytes) = (self.path.clone(), Vec::new());
-        let durable = true;
-        let op = FileOp::Replace {
-            path,
-            bytes,
-            durable,
-        };
-        one(self.host, op).await
+        one(self.host, FileOp::Replace { path, bytes }).await
     }
 
     async fn clear(&self) -> Result<(), HostError> {

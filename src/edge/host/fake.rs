@@ -79,9 +79,14 @@ impl FakeHost {
                 Ok(FileReply::Bytes(bytes.clone()))
             }
             FileOp::Write { path, .. } if !files.contains_key(&path) => Err(missing(&path)),
-            FileOp::Write { path, bytes } | FileOp::Replace { path, bytes, .. } => {
+            FileOp::Write { path, bytes } | FileOp::Replace { path, bytes } => {
                 self.note(format!("write {}", path.display()));
                 files.insert(path, bytes);
+                Ok(FileReply::Done)
+            }
+            FileOp::Append { path, bytes } => {
+                let file = files.get_mut(&path).ok_or_else(|| missing(&path))?;
+                file.extend(bytes);
                 Ok(FileReply::Done)
             }
             FileOp::List { path } => {

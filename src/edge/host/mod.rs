@@ -93,14 +93,12 @@ pub enum FileOp {
     /// Written in place with one `write`, as sysfs and procfs want it; the file must exist. Of a
     /// regular file nothing of the old content stays.
     Write { path: PathBuf, bytes: Vec<u8> },
-    /// A new file beside it, synced, then renamed over it: after a power loss either the old or the
-    /// new content is there. An old file's permissions are kept. `durable`: the folder is synced too,
-    /// so that on return it is the new content for sure.
-    Replace {
-        path: PathBuf,
-        bytes: Vec<u8>,
-        durable: bool,
-    },
+    /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
+    /// loss either the old or the new content is there. An old file's permissions are kept.
+    Replace { path: PathBuf, bytes: Vec<u8> },
+    /// At the end of a file, which must exist. Nothing is synced: after a power loss it may be missing,
+    /// or a part of it.
+    Append { path: PathBuf, bytes: Vec<u8> },
     /// Names in a folder, sorted.
     List { path: PathBuf },
     /// A folder with its parents; fine when it is there.

@@ -127,8 +127,14 @@ impl FakeRoot {
                 message: format!("{}: {}", path.display(), error.message),
                 ..error
             }),
-            FileOp::Replace { path, bytes, .. } => self
+            FileOp::Replace { path, bytes } => self
                 .replace(&self.real(&path), &bytes)
+                .map(|()| FileReply::Done)
+                .map_err(|e| failed(&path, e)),
+            FileOp::Append { path, bytes } => fs::OpenOptions::new()
+                .append(true)
+                .open(self.real(&path))
+                .and_then(|mut file| file.write_all(&bytes))
                 .map(|()| FileReply::Done)
                 .map_err(|e| failed(&path, e)),
             FileOp::List { path } => names(&self.real(&path)).map_err(|e| failed(&path, e)),

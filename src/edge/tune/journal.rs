@@ -44,6 +44,7 @@ pub fn place(lock: Option<&Path>) -> Place {
     }
 }
 
+/// The first line of the file. A second one may follow: [`Confirmed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub version: u32,
@@ -72,6 +73,13 @@ pub(super) enum State {
     Applying,
     /// All were read back: a third value is somebody else's.
     Applied,
+}
+
+/// All was set and read back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Confirmed {
+    /// Files that are as before: their optional knobs refused.
+    without: Vec<String>,
 }
 
 /// One file.
@@ -117,32 +125,32 @@ pub(super) async fn read(
         }
         _ => return Ok((None, boot_id)),
     };
-    let broken = |reason: String| TuneError::Journal {
-        path: path.display().to_string(),
-        reason,
-    };
-    let journal: Journal =
-        serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let mut journal: Journal =
+        serde_json::from_slice(first).map_err(|error| broken(path, error.to_string()))?;
     if journal.version != VERSION {
         let version = journal.version;
-        return Err(broken(format!("it has version {version}, not {VERSION}")));
+        let reason = format!("it has version {version}, not {VERSION}");
+        return Err(broken(path, reason));
+    }
+    // A torn one was never confirmed.
+    if let Some(Ok(confirmed)) = lines.next().map(serde_json::from_slice::<Confirmed>) {
+        let without = confirmed.without;
+        journal
+            .entries
+            .retain(|entry| !without.contains(&entry.path));
+        journal.state = State::Applied;
     }
     Ok((Some(journal), boot_id))
 }
 
-/// On return it survives the death of the program and, if `durable`, a power loss; without it a power
-/// loss may leave the one before.
+/// Durable when this returns.
 pub(super) async fn write(
     host: &dyn Host,
     path: &Path,
     journal: &Journal,
-    durable: bool,
 ) -> Result<(), TuneError> {
-    let broken = |reason: String| TuneError::Journal {
-        path: path.display().to_string(),
-        reason,
-    };
-    let bytes = serde_json::to_vec(journal).map_err(|error| broken(error.to_string()))?;
     let mut ops = Vec::new();
     if let Some(folder) = path.parent() {
         ops.push(FileOp::MakeDir {
@@ -151,13 +159,46 @@ pub(super) async fn write(
     }
     ops.push(FileOp::Replace {
         path: path.into(),
-        bytes,
-        durable,
+        bytes: line(path, journal)?,
     });
-    for reply in host.files(ops).await {
-        reply.map_err(|error| broken(error.message))?;
+    carry_out(host, path, ops).await
+}
+
+/// Notes that all but these files hold what was wanted. It need not outlive a power loss: after one,
+/// all but persistent knobs are back, and of those a third value is rare.
+pub(super) async fn confirm(
+    host: &dyn Host,
+    path: &Path,
+    without: &[String],
+) -> Result<(), TuneError> {
+    let without = without.to_vec();
+    let ops = vec![FileOp::Append {
+        path: path.into(),
+        bytes: line(path, &Confirmed { without })?,
+    }];
+    carry_out(host, path, ops).await
+}
+
+fn line(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, TuneError> {
+    let mut bytes = serde_json::to_vec(value).map_err(|error| broken(path, error.to_string()))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+async fn carry_out(host: &dyn Host, path: &Path, ops: Vec<FileOp>) -> Result<(), TuneError> {
+    let mut replies = host.files(ops).await.into_iter();
+    replies.try_for_each(|reply| {
+        reply
+            .map(|_| ())
+            .map_err(|error| broken(path, error.message))
+    })
+}
+
+fn broken(path: &Path, reason: String) -> TuneError {
+    TuneError::Journal {
+        path: path.display().to_string(),
+        reason,
     }
-    Ok(())
 }
 
 /// Not durable: whoever finds it after a power loss puts back again what is back already.

@@ -331,7 +331,7 @@ pub async fn apply(
     let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
     journal.services = running.iter().map(|unit| unit.value.clone()).collect();
     journal.cgroup = cgroup;
-    journal::write(host, journal_path, &journal, true).await?;
+    journal::write(host, journal_path, &journal).await?;
 
     for unit in &running {
         if let Err(refusal) = service::stop(host, &unit.value).await {
@@ -390,9 +390,9 @@ async fn confirm(
     host: &dyn Host,
     journal_path: &Path,
     journal: &mut Journal,
-    failed: &[String],
+    without: &[String],
 ) -> Result<(), TuneError> {
-    let (mut failed, kept) = split_entries(journal, |entry| failed.contains(&entry.path));
+    let (mut failed, kept) = split_entries(journal, |entry| without.contains(&entry.path));
     failed.services.clear();
     failed.cgroup = None;
     let rows = put_back(host, &failed).await;
@@ -403,8 +403,7 @@ async fn confirm(
     }
     journal.entries = kept.entries;
     journal.state = State::Applied;
-    // The one before does as well after a power loss: all but persistent knobs are back then.
-    journal::write(host, journal_path, journal, false).await
+    journal::confirm(host, journal_path, without).await
 }
 
 /// Puts everything back after an error, and returns it with what could not be.
@@ -533,7 +532,7 @@ pub async fn keep(host: &dyn Host, journal_path: &Path) -> Result<(), TuneError>
         return Ok(());
     };
     journal.by_hand = true;
-    journal::write(host, journal_path, &journal, true).await
+    journal::write(host, journal_path, &journal).await
 }
 
 /// Ends what [`apply`] began: stops what is held, and reverts.
@@ -615,7 +614,7 @@ async fn finish(
         .services
         .retain(|unit| is_left(&service::start_command(unit)));
     journal.cgroup = journal.cgroup.filter(|cgroup| is_left(cgroup));
-    journal::write(host, path, &journal, true).await?;
+    journal::write(host, path, &journal).await?;
     Ok(failed)
 }
 

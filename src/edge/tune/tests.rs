@@ -517,6 +517,29 @@ fn a_journal_that_cannot_be_read_is_never_overwritten() {
 }
 
 #[test]
+fn a_confirmation_that_is_not_whole_is_none() {
+    let (_folder, host) = machine();
+    let profile = resolve("thp never; sysctl vm.swappiness 10");
+    run(apply(&host, &profile, journal())).unwrap();
+    let whole = host.get(JOURNAL).unwrap();
+    let (first, second) = whole.split_once('\n').unwrap();
+    assert_eq!(second, "{\"without\":[]}\n");
+    for torn in [format!("{first}\n"), format!("{first}\n{{\"with")] {
+        host.put(JOURNAL, &torn).unwrap();
+        let found = run(status(&host, journal())).unwrap();
+        let Status::Active { unfinished, .. } = found else {
+            panic!("{found:?}");
+        };
+        assert!(unfinished);
+        // What the kernel made of our value is not taken for somebody else's.
+        host.put(SWAPPINESS, "11\n").unwrap();
+        run(revert(&host, journal())).unwrap();
+        assert_eq!(host.get(SWAPPINESS).unwrap(), "60\n");
+        run(apply(&host, &profile, journal())).unwrap();
+    }
+}
+
+#[test]
 fn a_knob_that_cannot_be_put_back_stays_in_the_journal() {
     let (folder, host) = machine();
     run(apply(

@@ -30,11 +30,8 @@ pub fn carry_out(op: FileOp) -> Result<FileReply, HostError> {
     match op {
         FileOp::Read { path, bytes_max } => read(&path, bytes_max).map(FileReply::Bytes),
         FileOp::Write { path, bytes } => write(&path, &bytes).map(done),
-        FileOp::Replace {
-            path,
-            bytes,
-            durable,
-        } => replace(&path, &bytes, durable).map(done),
+        FileOp::Replace { path, bytes } => replace(&path, &bytes).map(done),
+        FileOp::Append { path, bytes } => append(&path, &bytes).map(done),
         FileOp::List { path } => list(&path).map(FileReply::Names),
         FileOp::MakeDir { path } => fs::create_dir_all(&path)
             .map_err(failed("create folder", &path))
@@ -97,6 +94,14 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     Ok(())
 }
 
+fn append(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    OpenOptions::new()
+        .append(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(failed("append to", path))
+}
+
 /// A name beside `path` that nobody else uses.
 fn beside(path: &Path) -> Result<PathBuf, HostError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -124,7 +129,7 @@ fn folder_of(path: &Path) -> &Path {
     }
 }
 
-fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), HostError> {
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
     let temporary = beside(path)?;
     let carry_out = || -> io::Result<()> {
         let mut file = OpenOptions::new()
@@ -139,10 +144,7 @@ fn replace(path: &Path, bytes: &[u8], durable: bool) -> Result<(), HostError> {
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
-        match durable {
-            true => File::open(folder_of(path))?.sync_all(),
-            false => Ok(()),
-        }
+        File::open(folder_of(path))?.sync_all()
     };
     let result = carry_out().map_err(failed("write", path));
     if result.is_err() {
@@ -360,29 +362,40 @@ mod tests {
     }
 
     #[test]
+    fn appending_needs_a_file() {
+        let (_kept, dir) = folder();
+        let path = dir.join("f");
+        let refused = append(&path, b"x").unwrap_err();
+        assert_eq!(refused.kind, HostErrorKind::NotFound);
+        fs::write(&path, "one\n").unwrap();
+        append(&path, b"two\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
+    }
+
+    #[test]
     fn replacing_is_whole_or_not_at_all() {
         let (_kept, dir) = folder();
         let path = dir.join("f");
-        replace(&path, b"one", true).unwrap();
+        replace(&path, b"one").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        replace(&path, b"two", false).unwrap();
+        replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(
             fs::metadata(&path).unwrap().permissions().mode() & 0o777,
             0o640
         );
         fs::create_dir(dir.join("folder")).unwrap();
-        assert!(replace(&dir.join("folder"), b"x", true).is_err());
+        assert!(replace(&dir.join("folder"), b"x").is_err());
         let long = dir.join("n".repeat(255));
-        replace(&long, b"x", true).unwrap();
+        replace(&long, b"x").unwrap();
         fs::remove_file(long).unwrap();
         assert_eq!(names(&dir), ["f", "folder"]);
         assert_eq!(
-            replace(&dir.join("no/f"), b"x", true).unwrap_err().kind,
+            replace(&dir.join("no/f"), b"x").unwrap_err().kind,
             HostErrorKind::NotFound
         );
         assert!(
-            replace(Path::new("/"), b"x", true)
+            replace(Path::new("/"), b"x")
                 .unwrap_err()
                 .message
                 .contains("names no file")
