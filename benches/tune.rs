@@ -6,18 +6,25 @@
 
 use std::error::Error;
 use std::fs;
+use std::io::Write;
 use std::process;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use matrix::config::matrix::Summary;
 use matrix::config::profile::{Choice, Knob, Resolved};
+use matrix::edge::counters::Series;
 use matrix::edge::environment::{Asked, capture};
 use matrix::edge::host::local::LocalHost;
-use matrix::edge::host::{Command, Host};
+use matrix::edge::host::{Command, FileOp, FileReply, Host};
 use matrix::edge::tune::{apply, release};
 
 const KNOBS: usize = 50;
 const REPEATS: usize = 20;
-const MONITORED: Duration = Duration::from_secs(10);
+const MONITORED: Duration = Duration::from_secs(20);
+const PROGRAMS: [&str; 2] = ["vmstat -n 1", "perf stat -a -x, -I 1000"];
+const FILES: [&str; 3] = ["/proc/vmstat", "/proc/interrupts", "/proc/stat"];
 /// Clock ticks a second in /proc/PID/stat, on every Linux that is in use.
 const TICKS: f64 = 100.0;
 /// Set for the process whose syncs are counted: it applies and reverts once.
@@ -37,8 +44,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("syncs of the disk in it: {}", syncs()?);
         let milliseconds = environment().await?;
         println!("capture an environment: {milliseconds:.1} ms (median of {REPEATS}; at most 50)");
-        let percent = monitor().await?;
-        println!("`vmstat -n 1` for {MONITORED:?}: {percent:.2} % of one CPU (at most 1)");
+        let percent = monitors().await?;
+        println!("{PROGRAMS:?} and {FILES:?} each second, all together for {MONITORED:?}:");
+        println!("{percent:.2} % of one CPU (at most 1)");
         Ok(())
     })
 }
@@ -111,22 +119,47 @@ async fn environment() -> Result<f64, Box<dyn Error>> {
     Ok(median(times))
 }
 
-/// The CPU time of the monitor and of this process, which reads what it prints.
-async fn monitor() -> Result<f64, Box<dyn Error>> {
+/// The CPU time of programs and files that are watched together, that of reading them included.
+async fn monitors() -> Result<f64, Box<dyn Error>> {
     let host = LocalHost::new("here")?;
     let before = ticks("self")?;
-    let command = Command {
-        argv: ["vmstat", "-n", "1"].map(str::to_owned).to_vec(),
-        dir: "/".into(),
-        env: Vec::new(),
-        stdin: Vec::new(),
-        timeout: Duration::MAX,
-        output_bytes_max: 1 << 20,
-    };
-    let service = host.start(command).await?;
-    tokio::time::sleep(MONITORED).await;
-    host.stop(service).await?;
-    // The ended monitor's time is that of a child.
+    let mut services = Vec::new();
+    for command in PROGRAMS {
+        let command = Command {
+            argv: command.split(' ').map(str::to_owned).collect(),
+            dir: "/".into(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: Duration::MAX,
+            output_bytes_max: 1 << 20,
+        };
+        services.push(host.start(command).await?);
+    }
+    let mut series: [Series; FILES.len()] = Default::default();
+    let clock = Instant::now();
+    while clock.elapsed() < MONITORED {
+        let read = |path: &str| FileOp::Read {
+            path: path.into(),
+            bytes_max: 1 << 20,
+        };
+        let replies = host.files(FILES.map(read).to_vec()).await;
+        for (series, reply) in series.iter_mut().zip(replies) {
+            if let FileReply::Bytes(bytes) = reply? {
+                series.add(clock.elapsed(), &String::from_utf8_lossy(&bytes));
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    for mut series in series {
+        series.values(Summary::Rate)?;
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&series.texts())?;
+        gzip.finish()?;
+    }
+    for service in services {
+        host.stop(service).await?;
+    }
+    // The ended monitors' time is that of children.
     let spent = ticks("self")? - before;
     Ok(spent / TICKS / MONITORED.as_secs_f64() * 100.0)
 }

@@ -22,6 +22,9 @@ use crate::run::tune::{facts, odd, resolve};
 use crate::words::diag::Sources;
 use crate::words::units::count;
 
+/// Lines about ended processes.
+const ENDED_MAX: usize = 4;
+
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     #[command(subcommand)]
@@ -140,6 +143,8 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
     let found = tune::dry_run(host, profile).await?;
     let mut lines: Vec<String> = found.rows.iter().map(show_row).collect();
     lines.extend(found.services.iter().map(|unit| format!("{unit}: stopped")));
+    let held = found.held.iter();
+    lines.extend(held.map(|what| format!("{what}: while `matrix run` measures")));
     lines.extend(found.skipped.iter().map(|r| format!("skipped: {r}")));
     lines.extend(found.refused.iter().map(|r| format!("refused: {r}")));
     Ok(Told {
@@ -149,6 +154,7 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
             "profile": profile.name,
             "rows": rows_json(&found.rows),
             "services": found.services,
+            "held": found.held,
             "skipped": refusals_json(&found.skipped),
             "refused": refusals_json(&found.refused),
         }),
@@ -206,6 +212,10 @@ async fn revert(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
     let _slot = slot(host, "machine revert").await?;
     // What a dead run has left running would hold its cgroup.
     let mut lines = host.clean().await?;
+    if lines.len() > ENDED_MAX {
+        let more = lines.split_off(ENDED_MAX - 1).len();
+        lines.push(format!("and {more} more processes"));
+    }
     let rows = tune::revert(host, &place.own).await?;
     lines.extend(rows.iter().filter_map(odd));
     lines.extend(tune::of_root(host, place).await);

@@ -210,11 +210,33 @@ pub struct DryRun {
     pub refused: Vec<Refusal>,
     /// Units that would be stopped.
     pub services: Vec<String>,
+    /// What would hold only while cells are measured: `cpus 2-7`.
+    pub held: Vec<String>,
 }
 
 /// Reads what a profile would set. A knob that is there can still refuse its value.
 pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, TuneError> {
-    let prepared = prepare(host, profile).await?;
+    let mut prepared = prepare(host, profile).await?;
+    let mut held = Vec::new();
+    if let Some(wanted) = &profile.cpus {
+        match cpus::check(host, &wanted.value).await {
+            Ok(()) => held.push(format!("cpus {}", wanted.value)),
+            Err(refusal) => prepared.gate.refuse(wanted.optional, refusal),
+        }
+    }
+    if profile
+        .drop_caches
+        .as_ref()
+        .is_some_and(|wanted| wanted.value)
+    {
+        held.push("drop-caches".to_owned());
+    }
+    if let Some(wanted) = &profile.dma_latency_us {
+        match service::dma_latency(host, wanted.value).await {
+            Ok(_) => held.push(format!("dma-latency-us {}", wanted.value)),
+            Err(refusal) => prepared.gate.refuse(wanted.optional, refusal),
+        }
+    }
     let rows = prepared.found.iter().map(|file| row(file, profile));
     let running = prepared.running.into_iter();
     Ok(DryRun {
@@ -222,6 +244,7 @@ pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, Tune
         skipped: prepared.gate.skipped,
         refused: prepared.gate.refused,
         services: running.map(|unit| unit.value).collect(),
+        held,
     })
 }
 

@@ -436,6 +436,35 @@ fn profiles_are_not_stacked() {
 }
 
 #[test]
+fn others_are_told_of_a_profile_of_roots() {
+    let (_folder, host) = machine();
+    let place = Place {
+        own: "/home/x/profile.json".into(),
+        of_root: Some(JOURNAL.into()),
+    };
+    assert_eq!(run(of_root(&host, &place)), None);
+    run(apply(&host, &resolve("thp never"), journal())).unwrap();
+    let told = run(of_root(&host, &place)).unwrap();
+    assert!(
+        told.starts_with("root's profile `test` is applied since "),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("only root can put it back: `sudo matrix machine revert`"),
+        "{told}"
+    );
+    host.put(JOURNAL, "?").unwrap();
+    let told = run(of_root(&host, &place)).unwrap();
+    assert!(
+        told.starts_with("whether root has left a profile applied cannot be seen: "),
+        "{told}"
+    );
+    host.put(BOOT_ID, "boot-2\n").unwrap();
+    run(journal::remove(&host, journal())).unwrap();
+    assert_eq!(run(of_root(&host, &place)), None);
+}
+
+#[test]
 fn after_a_reboot_only_what_outlives_it_is_put_back() {
     let (_folder, host) = machine();
     let firmware = "/sys/class/firmware-attributes/x/attributes/Turbo/current_value";
@@ -653,6 +682,11 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(rows, ["thp madvise→never", "smt on→on"]);
     assert_eq!(dry.refused[0].knob, "sysctl vm.x");
     assert_eq!(dry.skipped[0].knob, "sysctl vm.y");
+    let profile = resolve("cpus \"0\"; dma-latency-us 3; drop-caches #true");
+    let dry = run(dry_run(&host, &profile)).unwrap();
+    assert_eq!(dry.held, ["cpus 0", "drop-caches", "dma-latency-us 3"]);
+    let dry = run(dry_run(&host, &resolve("cpus \"9\""))).unwrap();
+    assert_eq!((dry.refused[0].knob.as_str(), dry.held.len()), ("cpus", 0));
     assert_eq!(contents(folder.path()), before);
 }
 
