@@ -320,8 +320,12 @@ async fn work(
         let slots = execute::enter(site, &loaded.matrix.name, names, &cancel)
             .await
             .map_err(stop_of)?;
+        let held = loaded
+            .artifacts
+            .hold()
+            .map_err(|error| Stop::message(format!("`{}`: {error}", loaded.state.display())))?;
         let broken = build(args, loaded, looked, site, &cancel).await?;
-        Ok::<_, Stop>((slots, broken))
+        Ok::<_, Stop>(((slots, held), broken))
     };
     tokio::pin!(before);
     // While waiting and building, one Ctrl-C ends what is under way.
@@ -442,7 +446,7 @@ fn stop_of(error: execute::RunError) -> Stop {
 
 fn announce(site: &Site, plan: &Plan, known: &Known) -> Result<(), Stop> {
     let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
-        known.todo.rounds[run] > 0
+        known.is_partly_done(run)
     })?;
     let estimate = past.with(|durations| dag::estimate(plan, &known.todo, durations));
     site.progress.borrow_mut().event(&Event::Started {
