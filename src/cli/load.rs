@@ -218,6 +218,12 @@ impl Digests for Unlooked {
 /// Reads the matrix; warnings are shown.
 pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     let name = common.matrix.display().to_string();
+    if common.matrix.extension().is_some_and(|it| it == "csv") {
+        let problem = Diagnostic::error(format!("`{name}` is not a matrix file"));
+        let help =
+            format!("`matrix changes` and `matrix compare` read a plain file as `--csv {name}`");
+        return Err(problem.help(help).into());
+    }
     let text = read(&common.matrix).map_err(|reason| {
         let problem = Diagnostic::error(format!("`{name}` cannot be read: {reason}"));
         Stop::from(match common.matrix.is_file() {
@@ -252,8 +258,13 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         .state
         .clone()
         .unwrap_or_else(|| folder.join(".matrix"));
-    let state = std::path::absolute(&state)
-        .map_err(|error| Stop::message(format!("{}: {error}", state.display())))?;
+    let state = std::path::absolute(&state).map_err(|error| {
+        Stop::message(format!(
+            "the state folder `{}` has no absolute path: {}",
+            state.display(),
+            in_words(error)
+        ))
+    })?;
     Ok(Loaded {
         matrix,
         only,
@@ -329,6 +340,7 @@ fn parser(declared: &ParserDecl) -> Result<Parser, Vec<Diagnostic>> {
         .map_err(|problems| problems.into_iter().map(at).collect())
 }
 
+/// A text file that a user names, of the size that a matrix file may have; else why it cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
@@ -348,7 +360,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Without the number, which tells a person nothing.
-fn in_words(error: std::io::Error) -> String {
+pub(super) fn in_words(error: std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::load::{Loaded, Looked, load};
+use super::load::{self, Loaded, Looked, load};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
 use crate::edge::host::Cancel;
@@ -545,11 +545,9 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
         .or_else(|| beside.into_iter().find(|path| path.is_file()));
     let (name, text) = match found {
         Some(path) => {
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                Stop::message(format!(
-                    "template `{}` cannot be read: {error}",
-                    path.display()
-                ))
+            let text = load::read(&path).map_err(|reason| {
+                let path = path.display();
+                Stop::message(format!("template `{path}` cannot be read: {reason}"))
             })?;
             (path.display().to_string(), text)
         }
