@@ -16,6 +16,7 @@ mod past;
 mod plan;
 mod profiles;
 mod run;
+mod session;
 mod show;
 mod sides;
 

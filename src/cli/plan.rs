@@ -11,14 +11,16 @@ use serde_json::{Value, json};
 
 use super::diff::{self, Difference};
 use super::load::load;
+use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
 use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
+use crate::run::choice::LeftOut;
 use crate::run::inputs;
-use crate::run::lookup::{self, Past};
+use crate::run::lookup::Past;
 use crate::words::diag::Sources;
 use crate::words::units::{count, show_duration};
 
@@ -26,6 +28,8 @@ use crate::words::units::{count, show_duration};
 pub struct PlanArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    choosing: Choosing,
     /// `text`, `json` (every step, with `--json` only the counts) or `dot` (for Graphviz)
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     format: PlanFormat,
@@ -76,8 +80,8 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
-    let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
-    let todo = &known.todo;
+    let chosen = args.choosing.choose(&plan, &loaded, store.as_ref())?;
+    let todo = &chosen.known.todo;
     let graph = dag::graph(&plan, todo);
     let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
     let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
@@ -92,11 +96,15 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         );
     }
     let reasons = match args.why {
-        true => inputs::reasons(&plan, &known, &world, store.as_ref())
+        true => inputs::reasons(&plan, &chosen, &world, store.as_ref())
             .map_err(|error| Stop::message(error.to_string()))?,
         false => Vec::new(),
     };
+    let left_out = args.choosing.budget.map(|_| chosen.out.left_out);
     let with_reasons = |mut document: Value| {
+        if let Some(left_out) = &left_out {
+            document["left_out"] = json!(left_out);
+        }
         if args.why {
             document["why"] = json!(reasons);
         }
@@ -106,7 +114,14 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         _ if args.common.json => with_reasons(counts(&plan, todo, &estimate)),
         PlanFormat::Json => with_reasons(whole(&plan, todo, &graph, &estimate)),
         PlanFormat::Dot => show::out(&dot(&plan, &graph)),
-        PlanFormat::Text => show::out(&people(&plan, todo, &estimate, &reasons)),
+        PlanFormat::Text => show::out(&people(
+            &plan,
+            todo,
+            &estimate,
+            &reasons,
+            left_out,
+            args.choosing.failed,
+        )),
     }
     Ok(Exit::Fine)
 }
@@ -218,7 +233,14 @@ fn step_name(plan: &Plan, node: Node) -> String {
     name.trim_end().to_owned()
 }
 
-fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> String {
+fn people(
+    plan: &Plan,
+    todo: &Todo,
+    estimate: &Estimate,
+    reasons: &[Reason],
+    left_out: Option<LeftOut>,
+    is_failed_only: bool,
+) -> String {
     let mut out = format!(
         "{}: {}\n\n",
         plan.matrix.name,
@@ -251,8 +273,21 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> 
         let gap = if index == 0 { "\n" } else { "" };
         let _ = writeln!(out, "{gap}{} excluded: {reason}", count(*excluded, "cell"));
     }
+    if let Some(left_out) = left_out.filter(|left_out| left_out.cells > 0) {
+        let _ = writeln!(
+            out,
+            "\nleft out, as the budget has no room: {}, {}, about {}",
+            count(left_out.cells, "cell"),
+            count(left_out.measurements as usize, "measurement"),
+            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
+        );
+    }
     if todo.is_nothing() {
-        out.push_str("\nnothing to do: everything is stored\n");
+        out.push_str(match left_out {
+            Some(LeftOut { cells: 1.., .. }) => "\nnothing to do within the budget\n",
+            _ if is_failed_only => "\nnothing to do: nothing failed last time\n",
+            _ => "\nnothing to do: everything is stored\n",
+        });
         return out;
     }
     let repeat = plan.repeat;

@@ -47,6 +47,8 @@ pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> +
 pub struct Past<'a> {
     /// Inputs of when steps were last run.
     pub inputs: &'a InputTexts,
+    /// Why a run step is measured again though it is stored.
+    pub again: &'a dyn Fn(usize) -> Option<String>,
     /// Rounds that are stored for a run step.
     pub rounds: &'a dyn Fn(usize) -> usize,
     /// Why a run step failed the last time.
@@ -96,6 +98,7 @@ pub fn why(
                 format!("its build failed: {broken} (`--failed` tries again)")
             }
             (None, Some(failure)) => format!("failed last time: {}", first_line(&failure)),
+            _ if let Some(again) = (past.again)(run) => again,
             _ if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
             _ => changes.of(cell, past.files)?,
         };

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::choice::{Again, Chosen};
 use super::lookup::{Known, LookupError, failures};
 use super::versions::World;
 use crate::edge::git::Oid;
@@ -62,10 +63,11 @@ fn stale(old: &Inputs, new: &Inputs) -> Vec<(String, String)> {
 /// Why each run step is to be done.
 pub fn reasons(
     plan: &Plan,
-    known: &Known,
+    chosen: &Chosen,
     world: &World,
     store: Option<&Store>,
 ) -> Result<Vec<Reason>, ReasonError> {
+    let known = &chosen.known;
     let mut old = match store {
         Some(store) => store.inputs(&plan.matrix.name)?,
         None => Inputs::new(),
@@ -91,6 +93,7 @@ pub fn reasons(
     let differences = Differences::new(plan, world, &commits);
     let past = Past {
         inputs: &old,
+        again: &|run| chosen.again.get(&run).map(Again::to_string),
         rounds: &|run| known.rounds[run].count(),
         failure: &|run| failed.get(&run).cloned(),
         broken: &|run| broken.get(&run).cloned(),

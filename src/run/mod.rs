@@ -4,6 +4,7 @@
 pub mod build;
 pub mod calibrate;
 pub mod changes;
+pub mod choice;
 pub mod command;
 pub mod confirm;
 pub mod dispatch;
@@ -16,6 +17,7 @@ mod measure;
 mod monitor;
 mod null;
 pub mod past;
+pub mod pool;
 pub mod prepare;
 pub mod progress;
 pub mod repeat;

@@ -58,6 +58,11 @@ impl Repetition {
         }
     }
 
+    /// What was sampled of a run step does not count any more.
+    pub fn forget(&mut self, run: u32) {
+        self.samples.remove(&run);
+    }
+
     /// Whether the rule `min`, `max`, `until` is satisfied. `until` sees `n`, and as `ci95` the
     /// widest of the metrics' intervals, as half its width relative to the level: those of the
     /// comparisons that the cell is part of, else of the cell itself.
