@@ -23,6 +23,7 @@ use crate::run::execute::Failed;
 use crate::run::family::Beside;
 use crate::run::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
+use crate::run::unmatched::unmatched;
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
 use crate::words::units::{count, parse_percent};
@@ -184,6 +185,9 @@ fn judge(
         )?);
     };
     let samples = lookup::samples(plan, store)?;
+    for line in unmatched(plan, &samples)? {
+        say(&format!("warning: {line}"));
+    }
     let past = Beside::read(plan, store, common.preset.as_deref())?;
     let mut report = model::report(plan, &samples, &past, failed)?;
     beside::add(&mut report, plan, &samples, store, monitors)?;

@@ -199,6 +199,7 @@ impl<'a> Session<'a> {
         chosen: Chosen,
         stops: &Stops,
     ) -> Result<(Summary, Option<LeftOut>), Stop> {
+        let began = Instant::now();
         let planned = self.announce(site, &chosen)?;
         let around = Surroundings::new(&self.loaded.monitors);
         let mut pool = Pool::default();
@@ -218,7 +219,7 @@ impl<'a> Session<'a> {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        let is_over = stops.soon.is_cancelled() || total.is_out_of_time;
+        let is_over = stops.soon.is_cancelled() || total.late.is_some();
         if result.is_ok() && !is_over && self.calibrate.is_none() {
             result = self
                 .confirm(site, &around, stops)
@@ -231,7 +232,20 @@ impl<'a> Session<'a> {
         result?;
         left?;
         total.interrupted = stops.soon.is_cancelled();
-        let left_out = self.choosing.budget.map(|_| chosen.out.left_out);
+        let mut left_out = self.choosing.budget.map(|_| chosen.out.left_out);
+        if let (Some(left_out), Some((cells, measurements))) = (&mut left_out, total.late) {
+            // At the pace until now.
+            let each = began.elapsed().as_secs_f64() / total.measured.max(1) as f64;
+            let late = LeftOut {
+                cells,
+                measurements,
+                estimate_s: each * measurements as f64,
+            };
+            site.tell(Event::LeftOut(late));
+            left_out.cells += late.cells;
+            left_out.measurements += late.measurements;
+            left_out.estimate_s += late.estimate_s;
+        }
         Ok((total, left_out))
     }
 
@@ -383,7 +397,7 @@ impl<'a> Session<'a> {
             estimate_s: estimate.total.as_secs_f64(),
             seed: site.seed,
         });
-        if let Some(LeftOut { cells: 1.., .. }) = Some(chosen.out.left_out) {
+        if chosen.out.left_out.cells > 0 {
             site.tell(Event::LeftOut(chosen.out.left_out));
         }
         let axis = plan.cells.axis("machine").unwrap_or(0);

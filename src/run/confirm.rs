@@ -60,7 +60,7 @@ pub async fn confirm(
     for (begin, rounds) in stages {
         let summary = measure(job, &again, begin, rounds, stops).await?;
         total.add(summary);
-        if total.interrupted || total.is_out_of_time {
+        if total.interrupted || total.late.is_some() {
             break;
         }
         let samples = samples(plan, &job.site.store.borrow())?;

@@ -237,7 +237,9 @@ impl<'p> Dispatch<'p> {
             return None;
         }
         if self.stopping {
-            lane.slots[slot].visit = None;
+            if let Some((run, _)) = lane.slots[slot].visit.take() {
+                self.wanted[run as usize].is_out = false;
+            }
         } else if lane.slots[slot].visit.is_none() {
             let visit = pick(self.plan, self.seed, lane, slot, &mut self.wanted);
             lane.slots[slot].visit = visit;
@@ -312,6 +314,13 @@ impl<'p> Dispatch<'p> {
                 .filter(|round| !wanted.has(*round))
                 .count() as u64
         })
+    }
+
+    /// Run steps and measurements that were not come to, now that all has ended.
+    pub fn left(&self) -> (usize, u64) {
+        let runs = (0..self.wanted.len() as u32).filter(|run| !self.wanted[*run as usize].is_out);
+        let left = runs.map(|run| self.outstanding(run)).filter(|n| *n > 0);
+        left.fold((0, 0), |(cells, all), n| (cells + 1, all + n))
     }
 
     fn sampled(&mut self, run: u32, round: u32, enough: bool) {

@@ -65,8 +65,8 @@ pub struct Summary {
     pub measured: u64,
     pub failed: Vec<Failed>,
     pub interrupted: bool,
-    /// The time that it was given is over, and not all was done.
-    pub is_out_of_time: bool,
+    /// Cells and measurements that were not come to, as the time that was given is over.
+    pub late: Option<(usize, u64)>,
 }
 
 impl Summary {
@@ -75,7 +75,10 @@ impl Summary {
         self.measured += other.measured;
         self.failed.extend(other.failed);
         self.interrupted |= other.interrupted;
-        self.is_out_of_time |= other.is_out_of_time;
+        if let Some((cells, measurements)) = other.late {
+            let late = self.late.get_or_insert_default();
+            *late = (late.0 + cells, late.1 + measurements);
+        }
     }
 }
 
@@ -252,7 +255,7 @@ pub async fn run(
             }
             () = sleep_until(stops.deadline), if !is_stopped => {
                 is_stopped = true;
-                summary.is_out_of_time = true;
+                summary.late = Some((0, 0));
                 dispatch.stop();
             }
             Some((ticket, written)) = written.recv() => {
@@ -302,6 +305,7 @@ pub async fn run(
     }
     drop(pool);
     summary.interrupted = stops.soon.is_cancelled();
+    summary.late = summary.late.map(|_| dispatch.left());
     match executor.fatal.into_inner() {
         Some(error) => Err(error),
         None => Ok(summary),

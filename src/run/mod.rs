@@ -24,4 +24,5 @@ pub mod repeat;
 mod setup;
 pub mod surroundings;
 pub mod tune;
+pub mod unmatched;
 pub mod versions;

@@ -87,7 +87,7 @@ impl<'p> Bench<'p> {
         let mut lanes = self.dispatch.lanes.values();
         lanes.all(|lane| {
             let free = |slot: &Slot| !slot.is_busy && slot.visit.is_none() && slot.live.is_empty();
-            lane.queue.is_empty() && lane.slots.iter().all(free)
+            (self.dispatch.stopping || lane.queue.is_empty()) && lane.slots.iter().all(free)
         })
     }
 
