@@ -14,11 +14,11 @@ use super::load::load;
 use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
+use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan};
 use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
-use crate::run::choice::LeftOut;
+use crate::run::choice::{Chosen, LeftOut};
 use crate::run::inputs;
 use crate::run::lookup::Past;
 use crate::words::diag::Sources;
@@ -111,12 +111,12 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         show::document(&document);
     };
     match args.format {
-        _ if args.common.json => with_reasons(counts(&plan, todo, &estimate)),
-        PlanFormat::Json => with_reasons(whole(&plan, todo, &graph, &estimate)),
+        _ if args.common.json => with_reasons(counts(&plan, &chosen, &estimate)),
+        PlanFormat::Json => with_reasons(whole(&plan, &chosen, &graph, &estimate)),
         PlanFormat::Dot => show::out(&dot(&plan, &graph)),
         PlanFormat::Text => show::out(&people(
             &plan,
-            todo,
+            &chosen,
             &estimate,
             &reasons,
             left_out,
@@ -134,13 +134,15 @@ async fn difference(args: &PlanArgs) -> Result<Option<Difference>, Stop> {
     })
 }
 
-fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
+fn counts(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
+    let todo = &chosen.known.todo;
     let Counts {
         build,
         setup,
-        run,
+        mut run,
         compare,
     } = todo.counts();
+    run.stored -= chosen.put_out;
     let of =
         |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
     json!({
@@ -154,8 +156,9 @@ fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
 }
 
 /// The counts and each step that is to be done.
-fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value {
-    let mut document = counts(plan, todo, estimate);
+fn whole(plan: &Plan, chosen: &Chosen, graph: &Graph, estimate: &Estimate) -> Value {
+    let todo = &chosen.known.todo;
+    let mut document = counts(plan, chosen, estimate);
     let nodes: Vec<Value> = graph
         .node_indices()
         .map(|index| {
@@ -235,12 +238,13 @@ fn step_name(plan: &Plan, node: Node) -> String {
 
 fn people(
     plan: &Plan,
-    todo: &Todo,
+    chosen: &Chosen,
     estimate: &Estimate,
     reasons: &[Reason],
     left_out: Option<LeftOut>,
     is_failed_only: bool,
 ) -> String {
+    let todo = &chosen.known.todo;
     let mut out = format!(
         "{}: {}\n\n",
         plan.matrix.name,
@@ -250,9 +254,10 @@ fn people(
     let Counts {
         build,
         setup,
-        run,
+        mut run,
         compare,
     } = todo.counts();
+    run.stored -= chosen.put_out;
     for (name, count) in [
         ("build", build),
         ("set-up", setup),

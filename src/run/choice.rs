@@ -56,11 +56,21 @@ impl fmt::Display for Again {
     }
 }
 
+/// What counts of a run step that is measured again: rounds from `begin` on, and so many `young` ones of
+/// those before.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    begin: u32,
+    young: u32,
+}
+
 /// A plan looked up, and what of it is to be done.
 pub struct Chosen {
     pub known: Known,
-    /// By run step: rounds below this one do not count, stored or not.
-    begin: Vec<u32>,
+    /// By run step, where that is not all that is stored.
+    counts: BTreeMap<usize, Counts>,
+    /// Run steps that miss something and are out.
+    pub put_out: usize,
     /// By run step.
     pub again: BTreeMap<usize, Again>,
     pub out: Out,
@@ -78,10 +88,12 @@ pub struct Out {
 impl Chosen {
     /// What is stored of a run step, as a run has to know it.
     pub fn stored(&self, run: usize) -> Stored {
-        let begin = self.begin[run];
+        let counts = self.counts.get(&run);
+        let begin = counts.map_or(0, |counts| counts.begin);
         let rounds = self.known.rounds[run].iter();
         Stored {
             begin,
+            counted: counts.map_or(0, |counts| counts.young),
             rounds: rounds.filter(|round| *round >= begin).collect(),
         }
     }
@@ -141,6 +153,7 @@ fn renew(
 ) -> Result<Chosen, LookupError> {
     let runs = known.rounds.len();
     let mut again = BTreeMap::new();
+    let mut young_ones: BTreeMap<usize, u32> = BTreeMap::new();
     let mut missing = known.todo.rounds.clone();
     let least = plan.repeat.min;
     if asked.fresh {
@@ -165,6 +178,7 @@ fn renew(
             };
             let age = Duration::from_millis(now_ms.saturating_sub(*oldest).max(0) as u64);
             missing[run] = least.saturating_sub(young).max(1);
+            young_ones.insert(run, young);
             again.insert(run, Again::TooOld { age, max_age });
         }
     }
@@ -173,18 +187,26 @@ fn renew(
         .keys()
         .filter_map(|run| known.rounds[*run].iter().last());
     let first = last.max().map_or(0, |last| last + 1);
-    let mut begin = vec![0; runs];
-    for run in again.keys() {
-        begin[*run] = first;
-        known.repetition.forget(*run as u32);
+    let mut counts = BTreeMap::new();
+    for &run in again.keys() {
+        let young = young_ones.get(&run).copied().unwrap_or(0);
+        known.repetition.keep_last(run as u32, young as usize);
+        counts.insert(
+            run,
+            Counts {
+                begin: first,
+                young,
+            },
+        );
     }
     if !again.is_empty() {
         known.todo = plan.todo(missing, &|digest| artifacts.has(digest));
     }
     Ok(Chosen {
         known,
-        begin,
+        counts,
         again,
+        put_out: 0,
         out: Out::default(),
     })
 }
@@ -234,7 +256,10 @@ impl Chosen {
         for (run, _) in cells.filter(|(_, is_out)| !**is_out) {
             rounds[*run as usize] = todo.rounds[*run as usize];
         }
+        let missed = todo.rounds.iter().zip(&rounds);
+        let put_out = missed.filter(|(before, now)| *before > *now).count();
         if !self.out.cells.is_empty() {
+            self.put_out += put_out;
             self.known.todo = plan.todo(rounds, &|digest| artifacts.has(digest));
         }
     }

@@ -190,6 +190,7 @@ pub async fn extra_rounds(
     };
     let have = |_: usize| Stored {
         begin: first,
+        counted: 0,
         rounds: Vec::new(),
     };
     execute::run(&job, &todo, &have, Repetition::default(), stops).await

@@ -105,7 +105,7 @@ impl Wanted {
             missing -= u32::from(!wanted.has(wanted.target));
             wanted.target += 1;
         }
-        wanted.max = have.begin.saturating_add(max);
+        wanted.max = have.begin.saturating_add(max.saturating_sub(have.counted));
         wanted
     }
 
@@ -133,8 +133,10 @@ impl Wanted {
 /// What is stored of a run step when a run begins.
 #[derive(Clone, Debug, Default)]
 pub struct Stored {
-    /// Rounds below this one do not count, stored or not.
+    /// Rounds below this one do not count, stored or not…
     pub begin: u32,
+    /// … but for so many of them.
+    pub counted: u32,
     /// Rounds that are stored.
     pub rounds: Vec<u32>,
 }

@@ -58,9 +58,11 @@ impl Repetition {
         }
     }
 
-    /// What was sampled of a run step does not count any more.
-    pub fn forget(&mut self, run: u32) {
-        self.samples.remove(&run);
+    /// Only the last `n` samples of a run step count from now on.
+    pub fn keep_last(&mut self, run: u32, n: usize) {
+        for list in self.samples.entry(run).or_default() {
+            list.drain(..list.len().saturating_sub(n));
+        }
     }
 
     /// Whether the rule `min`, `max`, `until` is satisfied. `until` sees `n`, and as `ci95` the

@@ -74,6 +74,7 @@ impl<'p> Bench<'p> {
         let todo = plan.todo(rounds, &|_| true);
         let stored = |run: usize| Stored {
             begin: 0,
+            counted: 0,
             rounds: have(run),
         };
         Bench {
@@ -552,6 +553,7 @@ fn rounds_before_the_beginning_do_not_count() {
     let todo = plan.todo(rounds, &|_| true);
     let stored = |_| Stored {
         begin: 7,
+        counted: 0,
         rounds: Vec::new(),
     };
     let mut dispatch = Dispatch::new(&plan, &todo, 7, &stored, &|_| 1);
