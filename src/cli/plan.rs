@@ -14,7 +14,7 @@ use super::load::load;
 use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan};
+use crate::plan::dag::{self, Count, Counts, Estimate, Node, Plan, Todo};
 use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
@@ -77,14 +77,19 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     }
     let loaded = load(&args.common, sources)?;
     let looked = super::run::block_on(loaded.look(&args.common))?;
+    loaded.has_something_to_measure(&looked)?;
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
     let chosen = args.choosing.choose(&plan, &loaded, store.as_ref())?;
     let todo = &chosen.known.todo;
-    let graph = dag::graph(&plan, todo);
-    let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
-    let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
+    let estimate = match todo.is_nothing() {
+        true => Estimate::default(),
+        false => {
+            let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
+            past.with(|durations| dag::estimate(&plan, todo, durations))
+        }
+    };
     for (name, machine) in looked
         .machines
         .iter()
@@ -112,8 +117,8 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     };
     match args.format {
         _ if args.common.json => with_reasons(counts(&plan, &chosen, &estimate)),
-        PlanFormat::Json => with_reasons(whole(&plan, &chosen, &graph, &estimate)),
-        PlanFormat::Dot => show::out(&dot(&plan, &graph)),
+        PlanFormat::Json => with_reasons(whole(&plan, &chosen, &estimate)),
+        PlanFormat::Dot => show::out(&dot(&plan, todo)),
         PlanFormat::Text => show::out(&people(
             &plan,
             &chosen,
@@ -156,8 +161,9 @@ fn counts(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
 }
 
 /// The counts and each step that is to be done.
-fn whole(plan: &Plan, chosen: &Chosen, graph: &Graph, estimate: &Estimate) -> Value {
+fn whole(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
     let todo = &chosen.known.todo;
+    let graph = dag::graph(plan, todo);
     let mut document = counts(plan, chosen, estimate);
     let nodes: Vec<Value> = graph
         .node_indices()
@@ -179,7 +185,8 @@ fn whole(plan: &Plan, chosen: &Chosen, graph: &Graph, estimate: &Estimate) -> Va
     document
 }
 
-fn dot(plan: &Plan, graph: &Graph) -> String {
+fn dot(plan: &Plan, todo: &Todo) -> String {
+    let graph = dag::graph(plan, todo);
     let mut out = String::from("digraph matrix {\n  rankdir = LR;\n  node [shape = box];\n");
     for index in graph.node_indices() {
         let name = step_name(plan, graph[index])

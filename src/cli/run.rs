@@ -8,11 +8,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::load::{Loaded, Looked, load};
+use super::load::{self, load};
 use super::session::{Choosing, Done, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::config::matrix::INSTALLED;
 use crate::edge::store::Store;
 use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
@@ -198,7 +197,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let common = &args.common;
     let loaded = load(common, sources)?;
     let mut looked = loaded.look(common).await?;
-    nothing_installed(&loaded, &looked)?;
+    loaded.has_something_to_measure(&looked)?;
     if install::check(&loaded.matrix, &looked.machines, args.install).await? {
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
@@ -251,24 +250,6 @@ fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {
             "nothing to do: the budget has no room for any of {}",
             count(n, "cell")
         ),
-    }
-}
-
-/// A subject that is only built has nothing to measure without a version.
-fn nothing_installed(loaded: &Loaded, looked: &Looked) -> Result<(), Stop> {
-    let subject = &loaded.matrix.subject;
-    let is_only_built = subject.git.is_some() && subject.installed.is_empty();
-    let measures = looked
-        .machines
-        .iter()
-        .any(|(_, machine)| machine.host.is_some());
-    match is_only_built && measures && looked.versions.get(INSTALLED).is_some() {
-        true => Err(Stop::message(
-            "the matrix names no installed programs (`[subject] installed`): say what to build, \
-             `--version REV`"
-                .to_owned(),
-        )),
-        false => Ok(()),
     }
 }
 
@@ -336,11 +317,9 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
         .or_else(|| beside.into_iter().find(|path| path.is_file()));
     let (name, text) = match found {
         Some(path) => {
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                Stop::message(format!(
-                    "template `{}` cannot be read: {error}",
-                    path.display()
-                ))
+            let text = load::read(&path).map_err(|reason| {
+                let path = path.display();
+                Stop::message(format!("template `{path}` cannot be read: {reason}"))
             })?;
             (path.display().to_string(), text)
         }

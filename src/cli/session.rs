@@ -71,14 +71,7 @@ impl Choosing {
     ) -> Result<Chosen, Stop> {
         let known = lookup::known(plan, store, &loaded.artifacts)?;
         let asked = self.asked();
-        Ok(choose(
-            plan,
-            known,
-            store,
-            &loaded.artifacts,
-            &asked,
-            now_ms(),
-        )?)
+        Ok(choose(plan, known, store, &asked, now_ms())?)
     }
 }
 
@@ -275,20 +268,26 @@ impl<'a> Session<'a> {
         let plan = self.plan()?;
         let mut chosen = self.choose_again(&plan, out)?;
         let world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
-        inputs::record(&plan, &chosen.known.todo, &world, &self.store.borrow())??;
-        let in_use = plan.artifacts();
+        inputs::record(
+            &plan,
+            &chosen.known.todo,
+            &world,
+            &self.store.borrow(),
+            site.session,
+        )??;
+        let in_use = plan.steps.subjects.artifacts();
         let matrix = &self.loaded.matrix.name;
         self.store.borrow().put_artifacts_in_use(matrix, &in_use)?;
         let mut rounds = chosen.known.todo.rounds.clone();
         let axis = plan.cells.axis("machine").unwrap_or(0);
         let mut failed = Vec::new();
         for (run, rounds) in rounds.iter_mut().enumerate() {
-            let cell = plan.steps.runs.steps[run].cell as usize;
+            let cell = plan.steps.runs.cells[run] as usize;
             if plan.cells.label(plan.cells.cell(cell), axis) != name {
                 *rounds = 0;
             }
             let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
-            let is_built = chosen.known.is_built[run];
+            let is_built = chosen.known.is_built(&plan, run);
             if let Some(reason) = reason.filter(|_| *rounds > 0 && !is_built) {
                 *rounds = 0;
                 failed.push(Failed {
@@ -297,7 +296,7 @@ impl<'a> Session<'a> {
                 });
             }
         }
-        let todo = plan.todo(rounds, &|digest| self.loaded.artifacts.has(digest));
+        let todo = plan.todo(rounds, &|digest| chosen.known.is_kept(digest));
         if todo.measurements() < planned {
             site.tell(Event::Spared {
                 machine: name.to_owned(),
@@ -338,7 +337,7 @@ impl<'a> Session<'a> {
             parser: &self.loaded.parser,
             around,
         };
-        let is_built = |run: u32| known.is_built[run as usize];
+        let is_built = |run: u32| known.is_built(&plan, run as usize);
         let preset = self.common.preset.as_deref();
         let again = confirm::confirm(&job, preset, &is_built, stops).await;
         again.map_err(stop_of)
@@ -352,9 +351,17 @@ impl<'a> Session<'a> {
         out: &Out,
         cancel: &Cancel,
     ) -> Result<BrokenBuilds, Stop> {
-        let world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
-        let plan = self.loaded.plan(self.common, self.looked, &world)?;
-        let chosen = self.choose_again(&plan, out)?;
+        let mut world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+        let mut plan = self.loaded.plan(self.common, self.looked, &world)?;
+        let mut chosen = self.choose_again(&plan, out)?;
+        // What somebody has removed must not go on standing for what other builds would give.
+        let gone = chosen.known.gone(&plan);
+        if !gone.is_empty() {
+            self.store.borrow().forget_artifacts(gone)?;
+            world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+            plan = self.loaded.plan(self.common, self.looked, &world)?;
+            chosen = self.choose_again(&plan, out)?;
+        }
         let place = Place {
             site,
             plan: &plan,
@@ -371,15 +378,7 @@ impl<'a> Session<'a> {
         let artifacts = &self.loaded.artifacts;
         let known = lookup::known(plan, Some(&store), artifacts)?;
         let asked = self.choosing.asked();
-        Ok(choose_again(
-            plan,
-            known,
-            &store,
-            artifacts,
-            &asked,
-            out,
-            now_ms(),
-        )?)
+        Ok(choose_again(plan, known, &store, &asked, out, now_ms())?)
     }
 
     /// Says what is to be done; measurements by machine are returned.
@@ -388,8 +387,7 @@ impl<'a> Session<'a> {
         let todo = &chosen.known.todo;
         let store = self.store.borrow();
         let past = Past::of(&plan, Some(&store), &|run| todo.rounds[run] > 0)?;
-        let graph = dag::graph(&plan, todo);
-        let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
+        let estimate = past.with(|durations| dag::estimate(&plan, todo, durations));
         site.tell(Event::Started {
             matrix: plan.matrix.name.clone(),
             cells: todo.counts().run.run,

@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::dispatch::Stored;
 use super::lookup::{Known, LookupError, Past, failures};
-use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{Durations, Plan, Todo};
 use crate::plan::steps::Subject;
@@ -90,7 +89,7 @@ impl Chosen {
     pub fn stored(&self, run: usize) -> Stored {
         let counts = self.counts.get(&run);
         let begin = counts.map_or(0, |counts| counts.begin);
-        let rounds = self.known.rounds[run].iter();
+        let rounds = self.known.rounds.rounds(run);
         Stored {
             begin,
             counted: counts.map_or(0, |counts| counts.young),
@@ -104,24 +103,23 @@ pub fn choose(
     plan: &Plan,
     known: Known,
     store: Option<&Store>,
-    artifacts: &Artifacts,
     asked: &Asked,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
-    let mut chosen = renew(plan, known, store, artifacts, asked, now_ms)?;
+    let mut chosen = renew(plan, known, store, asked, now_ms)?;
     if asked.failed {
         let failed = match store {
             Some(store) => failed(plan, &chosen.known, store)?,
             None => HashSet::new(),
         };
-        chosen.put_out(plan, artifacts, |run| !failed.contains(&run));
+        chosen.put_out(plan, |run| !failed.contains(&run));
     }
     if let Some(budget) = asked.budget {
         let rounds = &chosen.known.todo.rounds;
         let past = Past::of(plan, store, &|run| rounds[run] > 0)?;
         let (left_out, runs) = past.with(|durations| chosen.beyond(plan, durations, budget));
         chosen.out.left_out = left_out;
-        chosen.put_out(plan, artifacts, |run| runs.contains(&run));
+        chosen.put_out(plan, |run| runs.contains(&run));
     }
     Ok(chosen)
 }
@@ -131,14 +129,13 @@ pub fn choose_again(
     plan: &Plan,
     known: Known,
     store: &Store,
-    artifacts: &Artifacts,
     asked: &Asked,
     out: &Out,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
-    let mut chosen = renew(plan, known, Some(store), artifacts, asked, now_ms)?;
+    let mut chosen = renew(plan, known, Some(store), asked, now_ms)?;
     chosen.out = out.clone();
-    chosen.leave_out(plan, artifacts);
+    chosen.leave_out(plan);
     Ok(chosen)
 }
 
@@ -147,28 +144,28 @@ fn renew(
     plan: &Plan,
     mut known: Known,
     store: Option<&Store>,
-    artifacts: &Artifacts,
     asked: &Asked,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
-    let runs = known.rounds.len();
+    let runs = plan.steps.runs.len();
     let mut again = BTreeMap::new();
     let mut young_ones: BTreeMap<usize, u32> = BTreeMap::new();
     let mut missing = known.todo.rounds.clone();
     let least = plan.repeat.min;
     if asked.fresh {
-        for (run, rounds) in known.rounds.iter().enumerate() {
-            if !rounds.is_empty() {
-                missing[run] = least;
+        for (run, missing) in missing.iter_mut().enumerate() {
+            if known.rounds.count(run) > 0 {
+                *missing = least;
                 again.insert(run, Again::Forced);
             }
         }
     } else if let (Some(max_age), Some(store)) = (asked.max_age.or(plan.max_age), store) {
         let oldest_ms =
             now_ms.saturating_sub(i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX));
-        let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
         let mut taken: Vec<Vec<i64>> = vec![Vec::new(); runs];
-        store.for_each_round(&keys, |run, started_ms| taken[run].push(started_ms))?;
+        store.for_each_round(&plan.steps.runs.keys, |run, started_ms| {
+            taken[run].push(started_ms)
+        })?;
         for (run, mut taken) in taken.into_iter().enumerate() {
             taken.sort_unstable_by(|a, b| b.cmp(a));
             taken.truncate(least as usize);
@@ -185,7 +182,7 @@ fn renew(
     // All begin together, so that rounds pair.
     let last = again
         .keys()
-        .filter_map(|run| known.rounds[*run].iter().last());
+        .filter_map(|run| known.rounds.rounds(*run).last());
     let first = last.max().map_or(0, |last| last + 1);
     let mut counts = BTreeMap::new();
     for &run in again.keys() {
@@ -200,7 +197,7 @@ fn renew(
         );
     }
     if !again.is_empty() {
-        known.todo = plan.todo(missing, &|digest| artifacts.has(digest));
+        known.todo = plan.todo(missing, &|digest| known.is_kept(digest));
     }
     Ok(Chosen {
         known,
@@ -226,9 +223,9 @@ fn failed(plan: &Plan, known: &Known, store: &Store) -> Result<HashSet<u32>, Sto
         .iter()
         .map(|failure| failure.key)
         .collect();
-    for (run, step) in (0..).zip(&plan.steps.runs.steps) {
-        let build = plan.build_of(step.cell as usize);
-        let build = build.filter(|_| !known.is_built[run as usize]);
+    for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
+        let build = plan.build_of(*cell as usize);
+        let build = build.filter(|_| !known.is_built(plan, run as usize));
         if build.is_some_and(|build| broken.contains(&builds[build as usize].key)) {
             failed.insert(run);
         }
@@ -238,17 +235,17 @@ fn failed(plan: &Plan, known: &Known, store: &Store) -> Result<HashSet<u32>, Sto
 
 impl Chosen {
     /// Puts the cells of run steps out.
-    fn put_out(&mut self, plan: &Plan, artifacts: &Artifacts, is_out: impl Fn(u32) -> bool) {
+    fn put_out(&mut self, plan: &Plan, is_out: impl Fn(u32) -> bool) {
         let of_cell = &plan.steps.runs.of_cell;
         self.out.cells.resize(of_cell.len(), false);
         for (out, run) in self.out.cells.iter_mut().zip(of_cell) {
             *out |= is_out(*run);
         }
-        self.leave_out(plan, artifacts);
+        self.leave_out(plan);
     }
 
     /// Takes what is out from what is to be done.
-    fn leave_out(&mut self, plan: &Plan, artifacts: &Artifacts) {
+    fn leave_out(&mut self, plan: &Plan) {
         let todo = &self.known.todo;
         let mut rounds = vec![0; todo.rounds.len()];
         // A step that cells share is out when all of them are.
@@ -260,7 +257,7 @@ impl Chosen {
         let put_out = missed.filter(|(before, now)| *before > *now).count();
         if !self.out.cells.is_empty() {
             self.put_out += put_out;
-            self.known.todo = plan.todo(rounds, &|digest| artifacts.has(digest));
+            self.known.todo = plan.todo(rounds, &|digest| self.known.is_kept(digest));
         }
     }
 
@@ -281,7 +278,7 @@ impl Chosen {
                 Some(Again::TooOld { age, .. }) => *age,
                 _ => Duration::ZERO,
             };
-            let is_stored = !self.known.rounds[*run as usize].is_empty();
+            let is_stored = self.known.rounds.count(*run as usize) > 0;
             let is_settled = again == Some(&Again::Forced);
             let mut group = KeyHasher::new("spread");
             for (axis, value) in plan.cell_of(*run as usize).iter().enumerate() {
@@ -299,7 +296,7 @@ impl Chosen {
         wanted.retain(|run| !spent.add(*run, durations, budget));
         for run in &wanted {
             let rounds = todo.rounds[*run as usize];
-            let each = (durations.run)(plan.steps.runs.steps[*run as usize].key);
+            let each = (durations.run)(plan.steps.runs.keys[*run as usize]);
             left_out.cells += 1;
             left_out.measurements += u64::from(rounds);
             left_out.estimate_s += (each * rounds).as_secs_f64();
@@ -333,7 +330,7 @@ impl<'a> Spent<'a> {
     /// Adds a run step with what it needs, if there is room.
     fn add(&mut self, run: u32, durations: &Durations, budget: Duration) -> bool {
         let Spent { plan, todo, .. } = *self;
-        let step = &plan.steps.runs.steps[run as usize];
+        let step = plan.run_step(run);
         let mut cost = (durations.run)(step.key) * todo.rounds[run as usize];
         let is_built = !matches!(plan.subject_of(step.cell as usize), Subject::Unbuilt(_));
         let build = plan.build_of(step.cell as usize).filter(|build| {

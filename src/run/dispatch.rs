@@ -385,7 +385,7 @@ impl Slot {
 
 /// Set-up and step of all that a run step needs, in the order of the file.
 fn setups_of<'a>(plan: &'a Plan, run: u32) -> impl Iterator<Item = (usize, u32)> + 'a {
-    plan.setups_of(plan.steps.runs.steps[run as usize].cell)
+    plan.setups_of(plan.steps.runs.cells[run as usize])
 }
 
 /// Fills the queue with the visits of the first round in which anything is missing that no slot is at.

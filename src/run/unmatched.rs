@@ -21,7 +21,7 @@ pub fn unmatched(plan: &Plan, samples: &Samples) -> Result<Vec<String>, Diagnost
     let mut wanted: Vec<Option<(String, &BTreeSet<&str>)>> = vec![None; metrics.len()];
     let mut is_found = vec![false; metrics.len()];
     for (run, given) in given.iter().take(RUNS_MAX) {
-        let names = plan.metric_names(plan.steps.runs.steps[*run as usize].cell)?;
+        let names = plan.metric_names(plan.steps.runs.cells[*run as usize])?;
         for (metric, name) in names.into_iter().enumerate() {
             is_found[metric] |= given.contains(name.as_str());
             wanted[metric].get_or_insert((name, given));

@@ -70,7 +70,7 @@ impl<'p> Bench<'p> {
                 .filter(|round| !have(run).contains(round))
                 .count() as u32
         };
-        let rounds = (0..plan.steps.runs.steps.len()).map(missing).collect();
+        let rounds = (0..plan.steps.runs.len()).map(missing).collect();
         let todo = plan.todo(rounds, &|_| true);
         let stored = |run: usize| Stored {
             begin: 0,
@@ -464,9 +464,7 @@ fn machines_go_on_side_by_side() {
 /// and the rounds of each run step in order.
 fn in_slots(matrix: &Matrix, slots: usize, seed: u64) -> (usize, BTreeMap<u32, Vec<u32>>) {
     let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
-    let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.steps.len()], &|_| {
-        true
-    });
+    let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.len()], &|_| true);
     let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| Stored::default(), &|_| slots);
     let mut under_way: Vec<(usize, Action)> = Vec::new();
     let mut up: BTreeMap<(usize, u32), usize> = BTreeMap::new();
