@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::confirm::{extra_rounds, next_round};
-use super::execute::{Interrupts, Job, RunError, Summary};
+use super::execute::{Job, RunError, Stops, Summary};
 use super::family::{LEVEL, series_of};
 use super::lookup::Samples;
 use super::past::Past;
@@ -33,14 +33,10 @@ pub struct Calibrated {
 }
 
 /// Measures `rounds` more rounds of every run step.
-pub async fn measure(
-    job: &Job<'_>,
-    rounds: u32,
-    interrupts: &mut Interrupts,
-) -> Result<Summary, RunError> {
-    let all: BTreeSet<u32> = (0..job.plan.steps.runs.steps.len() as u32).collect();
+pub async fn measure(job: &Job<'_>, rounds: u32, stops: &Stops) -> Result<Summary, RunError> {
+    let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
     let first = next_round(job, &all)?;
-    extra_rounds(job, &all, first, rounds, interrupts).await
+    extra_rounds(job, &all, first, rounds, stops).await
 }
 
 /// Judges each cell against itself over the samples of `session`, and takes its noise from all that is
@@ -54,8 +50,8 @@ pub fn calibrated(
 ) -> Result<Vec<Calibrated>, Diagnostic> {
     let mut found = Vec::new();
     let mut family = Vec::new();
-    for (run, step) in (0..).zip(&plan.steps.runs.steps) {
-        let names = plan.metric_names(step.cell)?.into_iter();
+    for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
+        let names = plan.metric_names(*cell)?.into_iter();
         for (metric, name) in names.enumerate() {
             let series = samples.get(&(run, name.clone()));
             let own: Vec<Sample> = series
@@ -73,8 +69,8 @@ pub fn calibrated(
             };
             let (a, b) = halves(&own);
             family.push((question, compare(&a, &b, &question)));
-            let noise = past.noise(&series_of(plan, step.cell, &name), &HashSet::new());
-            found.push((step.cell, metric, noise));
+            let noise = past.noise(&series_of(plan, *cell, &name), &HashSet::new());
+            found.push((*cell, metric, noise));
         }
     }
     decide(&mut family);
