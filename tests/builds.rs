@@ -1,4 +1,4 @@
-//! Owns builds that are cut short: by a kill, by a full disk, by another run of the same matrix.
+//! Owns builds beside each other, and those cut short: by a kill, a full disk, another run of the same matrix.
 //! Does not know what is measured with what was built.
 
 #[allow(dead_code)]
@@ -217,4 +217,47 @@ fn gc_stays_away_from_a_run() {
     lab.touch("go");
     running.wait().assert_code(0);
     assert_eq!(gc().status.code(), Some(0));
+}
+
+#[test]
+fn builds_of_different_folders_go_side_by_side_and_never_beside_a_measurement() {
+    let repo = repo();
+    // Each first build of a folder waits for the other one; in a folder there is one at a time.
+    let matrix = r#"
+        [machines.here]
+        via         = "local"
+        build_slots = 2
+        [axes]
+        machine = ["here"]
+        option  = ["a", "b"]
+        [subject.git]
+        repo  = "nowhere"
+        paths = ["src"]
+        [build]
+        run = [
+          ["sh", "-c", "mkdir alone && touch $TMPDIR/begun-{{ option }} && echo begin >> $TMPDIR/log"],
+          ["sh", "-c", "while ! test -e $TMPDIR/begun-a -a -e $TMPDIR/begun-b; do sleep 0.01; done"],
+          ["sh", "-c", "cat $0 > prog; echo {{ option }} {{ jobs }} >> prog; rmdir alone; echo end >> $TMPDIR/log", "{{ src }}/src"],
+        ]
+        artifacts = ["prog"]
+        [run]
+        command = ["sh", "-c", "echo measure >> $TMPDIR/log; echo v=$(head -c 2 $0)", "{{ bin }}/prog"]
+        parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+        repeat  = 2
+        [metrics.v]
+        better = "higher"
+    "#;
+    let lab = Lab::new(matrix);
+    let ran = run(&lab, &words(&repo.path()));
+    ran.assert_code(0);
+    let log = lab.log();
+    let (builds, measurements) = log.split_at(2 * 2 * VERSIONS);
+    assert_eq!(builds[..2], ["begin", "begin"], "{log:?}");
+    assert_eq!(
+        builds.iter().filter(|line| *line == "end").count(),
+        2 * VERSIONS
+    );
+    assert_eq!(measurements.len(), 2 * 2 * VERSIONS, "{log:?}");
+    assert!(measurements.iter().all(|line| line == "measure"), "{log:?}");
+    lab.assert_clean();
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use super::dispatch::Stored;
 use super::event::Event;
-use super::execute::{self, Interrupts, Job, RunError, Summary};
+use super::execute::{self, Job, RunError, Stops, Summary};
 use super::family::{Answer, Beside, answers, policy};
 use super::lookup::{Samples, samples};
 use super::repeat::Repetition;
@@ -33,7 +34,7 @@ pub async fn confirm(
     job: &Job<'_>,
     preset: Option<&str>,
     is_built: &dyn Fn(u32) -> bool,
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
@@ -57,11 +58,9 @@ pub async fn confirm(
         (first + policy.look, policy.rounds - policy.look),
     ];
     for (begin, rounds) in stages {
-        let summary = measure(job, &again, begin, rounds, interrupts).await?;
-        total.measured += summary.measured;
-        total.failed.extend(summary.failed);
-        total.interrupted |= summary.interrupted;
-        if total.interrupted {
+        let summary = measure(job, &again, begin, rounds, stops).await?;
+        total.add(summary);
+        if total.interrupted || total.late.is_some() {
             break;
         }
         let samples = samples(plan, &job.site.store.borrow())?;
@@ -146,10 +145,10 @@ async fn measure(
     findings: &[&Finding],
     first: u32,
     rounds: u32,
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
     let runs = findings.iter().flat_map(|finding| finding.runs);
-    extra_rounds(job, &runs.collect(), first, rounds, interrupts).await
+    extra_rounds(job, &runs.collect(), first, rounds, stops).await
 }
 
 /// Measures rounds `first`, `first + 1`, … of some run steps, whatever their repetition rule says.
@@ -158,7 +157,7 @@ pub async fn extra_rounds(
     runs: &BTreeSet<u32>,
     first: u32,
     rounds: u32,
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
     if runs.is_empty() || rounds == 0 {
         return Ok(Summary::default());
@@ -189,8 +188,12 @@ pub async fn extra_rounds(
         plan: &plan,
         ..*job
     };
-    let have = |_: usize| (0..first).collect();
-    execute::run(&job, &todo, &have, Repetition::default(), interrupts).await
+    let have = |_: usize| Stored {
+        begin: first,
+        counted: 0,
+        rounds: Vec::new(),
+    };
+    execute::run(&job, &todo, &have, Repetition::default(), stops).await
 }
 
 impl Finding {

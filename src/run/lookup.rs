@@ -54,6 +54,11 @@ impl Known {
         self.todo.rounds[run] > 0 && self.rounds.count(run) > 0
     }
 
+    /// Whether an artifact of the plan is there.
+    pub fn is_kept(&self, digest: Key) -> bool {
+        self.kept.contains(&digest)
+    }
+
     /// Artifacts that are to be measured and are not there any more.
     pub fn gone(&self, plan: &Plan) -> BTreeSet<Key> {
         let runs = (0..plan.steps.runs.len()).filter(|run| self.todo.rounds[*run] > 0);
