@@ -423,14 +423,17 @@ fn documented_events(docs: &str, events: &str) {
 #[test]
 fn the_table_of_exit_codes_is_that_of_the_program() {
     let source = text("src/cli.rs");
-    let code = Regex::new(r"(?m)^    /// (.*)\n    ([A-Z][a-z]+) = (\d+),$").unwrap();
+    let code = Regex::new(r"(?m)^((?:    /// .*\n)+)    ([A-Z][a-z]+) = (\d+),$").unwrap();
     let declared: Vec<[String; 3]> = code
         .captures_iter(&source)
         .map(|found| {
             [
                 found[3].to_owned(),
                 found[2].to_lowercase(),
-                found[1].to_owned(),
+                found[1]
+                    .replace("    /// ", "")
+                    .trim_end()
+                    .replace('\n', " "),
             ]
         })
         .collect();
