@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::process::Command;
 use std::time::Duration;
 
-use lab::{Lab, Ran, need};
+use lab::{Lab, Ran, need, shell};
 use repo::Repo;
 
 const KILLS: u64 = 30;
@@ -197,6 +197,26 @@ fn two_runs_at_once_do_each_step_once() {
         assert_eq!(lab.count(&attempts), count as i64, "{kind}");
     }
     assert_whole(&lab, 1);
+}
+
+#[test]
+fn gc_stays_away_from_a_run() {
+    let lab = Lab::new(&shell(
+        "touch $TMPDIR/started; until test -e $TMPDIR/go; do sleep 0.02; done; echo v=1",
+    ));
+    let gc = || {
+        let words = ["gc", "matrix.toml", "--max-size", "1k"];
+        lab.matrix(&words).output().unwrap()
+    };
+    let running = lab.start();
+    lab.wait_for("started");
+    let refused = gc();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    assert!(told.contains("in use by a run"), "{told}");
+    lab.touch("go");
+    running.wait().assert_code(0);
+    assert_eq!(gc().status.code(), Some(0));
 }
 
 #[test]

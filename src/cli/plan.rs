@@ -86,7 +86,9 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let estimate = match todo.is_nothing() {
         true => Estimate::default(),
         false => {
-            let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
+            let past = Past::of(&plan, store.as_ref(), &|run| {
+                chosen.known.is_partly_done(run)
+            })?;
             past.with(|durations| dag::estimate(&plan, todo, durations))
         }
     };

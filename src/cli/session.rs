@@ -193,6 +193,10 @@ impl<'a> Session<'a> {
         stops: &Stops,
     ) -> Result<(Summary, Option<LeftOut>), Stop> {
         let began = Instant::now();
+        // Kept to the end: what builds gave must not be removed meanwhile.
+        let _held = self.loaded.artifacts.hold().map_err(|error| {
+            Stop::message(format!("`{}`: {error}", self.loaded.state.display()))
+        })?;
         let planned = self.announce(site, &chosen)?;
         let around = Surroundings::new(&self.loaded.monitors);
         let mut pool = Pool::default();
@@ -386,7 +390,7 @@ impl<'a> Session<'a> {
         let plan = self.plan()?;
         let todo = &chosen.known.todo;
         let store = self.store.borrow();
-        let past = Past::of(&plan, Some(&store), &|run| todo.rounds[run] > 0)?;
+        let past = Past::of(&plan, Some(&store), &|run| chosen.known.is_partly_done(run))?;
         let estimate = past.with(|durations| dag::estimate(&plan, todo, durations));
         site.tell(Event::Started {
             matrix: plan.matrix.name.clone(),
