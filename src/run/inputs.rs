@@ -182,6 +182,9 @@ fn broken_builds(
     Ok(broken)
 }
 
+/// A version, by its place on the axis, and the session that it is compared with.
+type VersionAt = (u16, Option<i64>);
+
 /// What differs between versions, asked of git once for each pair.
 struct Differences<'a> {
     plan: &'a Plan<'a>,
@@ -189,7 +192,7 @@ struct Differences<'a> {
     /// What labels meant before.
     commits: &'a OldInputs,
     /// By version, in the order of the axis, and session.
-    known: RefCell<HashMap<(u16, Option<i64>), Option<Rc<Difference>>>>,
+    known: RefCell<HashMap<VersionAt, Option<Rc<Difference>>>>,
 }
 
 struct Difference {
