@@ -70,7 +70,7 @@ fn keyed(plan: &Plan, duration: &dyn Fn(Key) -> Duration) -> BTreeMap<String, (K
     let cells = plan.cells.iter().zip(&plan.steps.runs.of_cell);
     cells
         .map(|(cell, run)| {
-            let key = plan.steps.runs.steps[*run as usize].key;
+            let key = plan.steps.runs.keys[*run as usize];
             (
                 plan.cells.name_without(cell, &version),
                 (key, duration(key)),

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use super::show::{self, Stop};
 use super::{Common, Exit, profiles};
 use crate::config::decode;
-use crate::config::matrix::{Matrix, ParserDecl, Via};
+use crate::config::matrix::{INSTALLED, Matrix, ParserDecl, Via};
 use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
 use crate::edge::environment::Asked;
 use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
-use crate::plan::cell::Choice;
+use crate::plan::cell::{Choice, values_of};
 use crate::plan::dag::{self, Plan};
+use crate::plan::only::slips;
 use crate::plan::steps::Digests;
 use crate::run::prepare::{Machines, Options};
 use crate::run::progress::say;
@@ -95,6 +96,21 @@ impl Loaded {
         Ok(looked)
     }
 
+    /// A subject that is only built has nothing to measure without a version.
+    pub fn has_something_to_measure(&self, looked: &Looked) -> Result<(), Stop> {
+        let subject = &self.matrix.subject;
+        let is_only_built = subject.git.is_some() && subject.installed.is_empty();
+        let mut machines = looked.machines.iter();
+        let measures = machines.any(|(_, machine)| machine.host.is_some());
+        match is_only_built && measures && looked.versions.get(INSTALLED).is_some() {
+            true => Err(Stop::message(
+                "the matrix names no installed programs (`[subject] installed`): say what to build, \
+                 `--version REV`",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The digests that a plan is made from, as they stand now.
     pub fn world<'a>(
         &'a self,
@@ -121,7 +137,7 @@ impl Loaded {
             only: self.only.clone(),
             seed: common.seed,
         };
-        self.planned(common, &choice, world)
+        self.planned(&choice, world)
     }
 
     /// The plan as far as names go: of no version, on machines that nobody has looked at.
@@ -133,19 +149,38 @@ impl Loaded {
             only: self.only.clone(),
             seed: common.seed,
         };
-        self.planned(common, &choice, &Unlooked)
+        self.planned(&choice, &Unlooked)
     }
 
-    fn planned(
-        &self,
-        common: &Common,
-        choice: &Choice,
-        digests: &dyn Digests,
-    ) -> Result<Plan<'_>, Stop> {
+    fn planned(&self, choice: &Choice, digests: &dyn Digests) -> Result<Plan<'_>, Stop> {
         let plan = dag::plan(&self.matrix, choice, digests).map_err(Stop::usage)?;
         match plan.cells.is_empty() {
-            true => Err(nothing_selected(common)),
+            true => Err(self.nothing_selected(&plan)),
             false => Ok(plan),
+        }
+    }
+
+    fn nothing_selected(&self, plan: &Plan) -> Stop {
+        let diagnostic = Diagnostic::error("no cell is selected");
+        let texts: Vec<&str> = self.only.iter().map(|only| only.text.as_str()).collect();
+        let slips = slips(&self.matrix, &self.only).into_iter();
+        let mut slips = slips.map(|slip| match slip.help {
+            Some(help) => format!("{}: {help}", slip.message),
+            None => slip.message,
+        });
+        let mentions: Vec<String> = self.only.iter().flat_map(|o| o.mentions.clone()).collect();
+        let axes = plan.scope().axes_of(&mentions);
+        let help = match (texts.is_empty(), slips.next()) {
+            (true, _) => "the `exclude` rules leave nothing of the product".to_owned(),
+            (false, Some(slip)) => slip,
+            (false, None) => {
+                let values = values_of(&plan.cells.axes, &axes);
+                format!("no cell satisfies `{}`; {values}", texts.join("` and `"))
+            }
+        };
+        Stop {
+            diagnostics: vec![diagnostic.help(help)],
+            exit: Exit::Nothing,
         }
     }
 
@@ -180,21 +215,15 @@ impl Digests for Unlooked {
     }
 }
 
-fn nothing_selected(common: &Common) -> Stop {
-    let diagnostic = Diagnostic::error("no cell is selected");
-    let help = match common.only.is_empty() {
-        true => "the `exclude` rules leave nothing of the product".to_owned(),
-        false => format!("no cell satisfies `{}`", common.only.join("` and `")),
-    };
-    Stop {
-        diagnostics: vec![diagnostic.help(help)],
-        exit: Exit::Nothing,
-    }
-}
-
 /// Reads the matrix; warnings are shown.
 pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     let name = common.matrix.display().to_string();
+    if common.matrix.extension().is_some_and(|it| it == "csv") {
+        let problem = Diagnostic::error(format!("`{name}` is not a matrix file"));
+        let help =
+            format!("`matrix changes` and `matrix compare` read a plain file as `--csv {name}`");
+        return Err(problem.help(help).into());
+    }
     let text = read(&common.matrix).map_err(|reason| {
         let problem = Diagnostic::error(format!("`{name}` cannot be read: {reason}"));
         Stop::from(match common.matrix.is_file() {
@@ -223,12 +252,19 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         let expr = matrix.engine.expr(text, Span::new(source, 0..text.len()))?;
         only.push(expr);
     }
+    let slips = slips(&matrix, &only);
+    show::diagnostics(&slips, sources);
     let state = common
         .state
         .clone()
         .unwrap_or_else(|| folder.join(".matrix"));
-    let state = std::path::absolute(&state)
-        .map_err(|error| Stop::message(format!("{}: {error}", state.display())))?;
+    let state = std::path::absolute(&state).map_err(|error| {
+        Stop::message(format!(
+            "the state folder `{}` has no absolute path: {}",
+            state.display(),
+            in_words(error)
+        ))
+    })?;
     Ok(Loaded {
         matrix,
         only,
@@ -304,6 +340,7 @@ fn parser(declared: &ParserDecl) -> Result<Parser, Vec<Diagnostic>> {
         .map_err(|problems| problems.into_iter().map(at).collect())
 }
 
+/// A text file that a user names, of the size that a matrix file may have; else why it cannot be read.
 pub(super) fn read(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
@@ -323,7 +360,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
 }
 
 /// Without the number, which tells a person nothing.
-fn in_words(error: std::io::Error) -> String {
+pub(super) fn in_words(error: std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

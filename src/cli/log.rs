@@ -50,7 +50,7 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
     };
     let cell = plan.cells.find(&tuple).ok_or_else(nothing)? as u32;
     let store = store.as_ref().ok_or_else(nothing)?;
-    let run = plan.steps.runs.steps[plan.steps.runs.of_cell[cell as usize] as usize].key;
+    let run = plan.key_of(cell);
     let setups: Vec<_> = plan.setups_of(cell).collect();
     let setups = setups
         .iter()

@@ -8,11 +8,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::Exit;
+use super::load::in_words;
 use super::show::{self, Stop};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
 use crate::report::model::FORMAT;
 use crate::report::text;
-use crate::words::diag::Sources;
+use crate::words::diag::{Diagnostic, Sources};
 use crate::words::sample::{Ended, Parsed};
 use crate::words::units::show_value;
 
@@ -60,14 +61,8 @@ fn parsed(args: &ParseArgs) -> Result<Parsed, Stop> {
             }
         }
     }
-    let parser = Parser::new(&args.parser, &options).map_err(|problems| {
-        Stop::usage(
-            problems
-                .into_iter()
-                .map(crate::words::diag::Diagnostic::error)
-                .collect(),
-        )
-    })?;
+    let parser = Parser::new(&args.parser, &options)
+        .map_err(|problems| Stop::usage(problems.into_iter().map(Diagnostic::error).collect()))?;
     let stdout = read(args.file.as_ref())?;
     let stderr = match &args.stderr {
         Some(path) => read(Some(path))?,
@@ -92,7 +87,10 @@ fn read(path: Option<&PathBuf>) -> Result<Vec<u8>, Stop> {
     let name = path.map_or("standard input".to_owned(), |path| {
         format!("`{}`", path.display())
     });
-    result.map_err(|error| Stop::message(format!("{name} cannot be read: {error}")))?;
+    result.map_err(|error| {
+        let problem = format!("{name} cannot be read: {}", in_words(error));
+        Diagnostic::error(problem).help("give a file with what the program printed, or pipe it in")
+    })?;
     Ok(bytes)
 }
 

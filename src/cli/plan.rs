@@ -13,7 +13,7 @@ use super::diff::{self, Difference};
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag::{self, Count, Counts, Estimate, Graph, Node, Plan, Todo};
+use crate::plan::dag::{self, Count, Counts, Estimate, Node, Plan, Todo};
 use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
@@ -73,14 +73,19 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     }
     let loaded = load(&args.common, sources)?;
     let looked = super::run::block_on(loaded.look(&args.common))?;
+    loaded.has_something_to_measure(&looked)?;
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
     let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
     let todo = &known.todo;
-    let graph = dag::graph(&plan, todo);
-    let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
-    let estimate = past.with(|durations| dag::estimate(&plan, todo, &graph, durations));
+    let estimate = match todo.is_nothing() {
+        true => Estimate::default(),
+        false => {
+            let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
+            past.with(|durations| dag::estimate(&plan, todo, durations))
+        }
+    };
     for (name, machine) in looked
         .machines
         .iter()
@@ -104,8 +109,8 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     };
     match args.format {
         _ if args.common.json => with_reasons(counts(&plan, todo, &estimate)),
-        PlanFormat::Json => with_reasons(whole(&plan, todo, &graph, &estimate)),
-        PlanFormat::Dot => show::out(&dot(&plan, &graph)),
+        PlanFormat::Json => with_reasons(whole(&plan, todo, &estimate)),
+        PlanFormat::Dot => show::out(&dot(&plan, todo)),
         PlanFormat::Text => show::out(&people(&plan, todo, &estimate, &reasons)),
     }
     Ok(Exit::Fine)
@@ -139,7 +144,8 @@ fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
 }
 
 /// The counts and each step that is to be done.
-fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value {
+fn whole(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
+    let graph = dag::graph(plan, todo);
     let mut document = counts(plan, todo, estimate);
     let nodes: Vec<Value> = graph
         .node_indices()
@@ -161,7 +167,8 @@ fn whole(plan: &Plan, todo: &Todo, graph: &Graph, estimate: &Estimate) -> Value 
     document
 }
 
-fn dot(plan: &Plan, graph: &Graph) -> String {
+fn dot(plan: &Plan, todo: &Todo) -> String {
+    let graph = dag::graph(plan, todo);
     let mut out = String::from("digraph matrix {\n  rankdir = LR;\n  node [shape = box];\n");
     for index in graph.node_indices() {
         let name = step_name(plan, graph[index])

@@ -11,10 +11,9 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::load::{Loaded, Looked, load};
+use super::load::{self, Loaded, Looked, load};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::config::matrix::INSTALLED;
 use crate::edge::host::Cancel;
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
@@ -224,7 +223,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let common = &args.common;
     let loaded = load(common, sources)?;
     let mut looked = loaded.look(common).await?;
-    nothing_installed(&loaded, &looked)?;
+    loaded.has_something_to_measure(&looked)?;
     if install::check(&loaded.matrix, &looked.machines, args.install).await? {
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
@@ -255,24 +254,6 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         interrupted: summary.interrupted,
         ran: true,
     })
-}
-
-/// A subject that is only built has nothing to measure without a version.
-fn nothing_installed(loaded: &Loaded, looked: &Looked) -> Result<(), Stop> {
-    let subject = &loaded.matrix.subject;
-    let is_only_built = subject.git.is_some() && subject.installed.is_empty();
-    let measures = looked
-        .machines
-        .iter()
-        .any(|(_, machine)| machine.host.is_some());
-    match is_only_built && measures && looked.versions.get(INSTALLED).is_some() {
-        true => Err(Stop::message(
-            "the matrix names no installed programs (`[subject] installed`): say what to build, \
-             `--version REV`"
-                .to_owned(),
-        )),
-        false => Ok(()),
-    }
 }
 
 pub fn current_plan<'a>(
@@ -356,11 +337,12 @@ async fn work(
     let plan = current_plan(args, loaded, looked, site.store)?;
     let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
     let mut failed = Vec::new();
-    for (run, rounds) in known.todo.rounds.iter_mut().enumerate() {
-        let cell = plan.steps.runs.steps[run].cell as usize;
+    for (run, cell) in plan.steps.runs.cells.iter().enumerate() {
+        let cell = *cell as usize;
+        let is_due = known.todo.rounds[run] > 0 && !known.is_built(&plan, run);
         let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
-        if let Some(reason) = reason.filter(|_| *rounds > 0 && !known.is_built[run]) {
-            *rounds = 0;
+        if let Some(reason) = reason.filter(|_| is_due) {
+            known.todo.rounds[run] = 0;
             failed.push(Failed {
                 cell: plan.cells.name(plan.cells.cell(cell)),
                 reason: format!("not measured, its build failed: {reason}"),
@@ -368,8 +350,14 @@ async fn work(
         }
     }
     let world = loaded.world(looked, Some(&site.store.borrow()))?;
-    inputs::record(&plan, &known.todo, &world, &site.store.borrow())??;
-    let in_use = plan.artifacts();
+    inputs::record(
+        &plan,
+        &known.todo,
+        &world,
+        &site.store.borrow(),
+        site.session,
+    )??;
+    let in_use = plan.steps.subjects.artifacts();
     site.store
         .borrow()
         .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
@@ -397,18 +385,18 @@ async fn work(
 async fn measure(
     args: &RunArgs,
     job: &Job<'_>,
-    known: Known,
+    mut known: Known,
     interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
     if let Some(rounds) = args.calibrate {
         return calibrate::measure(job, rounds, interrupts).await;
     }
-    let rounds = known.rounds;
-    let have = |run: usize| rounds[run].iter().collect();
-    let mut summary = execute::run(job, &known.todo, &have, known.repetition, interrupts).await?;
+    let repetition = std::mem::take(&mut known.repetition);
+    let have = |run: usize| known.rounds.rounds(run).collect();
+    let mut summary = execute::run(job, &known.todo, &have, repetition, interrupts).await?;
     if !summary.interrupted {
         let preset = args.common.preset.as_deref();
-        let is_built = |run: u32| known.is_built[run as usize];
+        let is_built = |run: u32| known.is_built(job.plan, run as usize);
         let mut again = confirm::confirm(job, preset, &is_built, interrupts).await?;
         summary.failed.append(&mut again.failed);
         summary.interrupted = again.interrupted;
@@ -424,9 +412,17 @@ async fn build(
     site: &Site<'_>,
     cancel: &Cancel,
 ) -> Result<BrokenBuilds, Stop> {
-    let world = loaded.world(looked, Some(&site.store.borrow()))?;
-    let plan = loaded.plan(&args.common, looked, &world)?;
-    let known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
+    let mut world = loaded.world(looked, Some(&site.store.borrow()))?;
+    let mut plan = loaded.plan(&args.common, looked, &world)?;
+    let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
+    // What somebody has removed must not go on standing for what other builds would give.
+    let gone = known.gone(&plan);
+    if !gone.is_empty() {
+        site.store.borrow().forget_artifacts(gone)?;
+        world = loaded.world(looked, Some(&site.store.borrow()))?;
+        plan = loaded.plan(&args.common, looked, &world)?;
+        known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
+    }
     build::build(
         site,
         &plan,
@@ -448,8 +444,7 @@ fn announce(site: &Site, plan: &Plan, known: &Known) -> Result<(), Stop> {
     let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
         known.todo.rounds[run] > 0
     })?;
-    let graph = dag::graph(plan, &known.todo);
-    let estimate = past.with(|durations| dag::estimate(plan, &known.todo, &graph, durations));
+    let estimate = past.with(|durations| dag::estimate(plan, &known.todo, durations));
     site.progress.borrow_mut().event(&Event::Started {
         matrix: plan.matrix.name.clone(),
         cells: known.todo.counts().run.run,
@@ -546,11 +541,9 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
         .or_else(|| beside.into_iter().find(|path| path.is_file()));
     let (name, text) = match found {
         Some(path) => {
-            let text = std::fs::read_to_string(&path).map_err(|error| {
-                Stop::message(format!(
-                    "template `{}` cannot be read: {error}",
-                    path.display()
-                ))
+            let text = load::read(&path).map_err(|reason| {
+                let path = path.display();
+                Stop::message(format!("template `{path}` cannot be read: {reason}"))
             })?;
             (path.display().to_string(), text)
         }

@@ -13,8 +13,6 @@ use crate::report::text::Style;
 use crate::run::progress::say;
 use crate::words::diag::{Diagnostic, Sources};
 
-/// Columns where there is no terminal.
-const WIDTH_ELSEWHERE: u16 = 160;
 /// Narrower than this nothing can be read.
 const WIDTH_MIN: u16 = 60;
 
@@ -130,9 +128,7 @@ pub fn style() -> Style {
     let stdout = std::io::stdout();
     Style {
         color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-        width: terminal_width(&stdout)
-            .unwrap_or(WIDTH_ELSEWHERE)
-            .max(WIDTH_MIN),
+        width: terminal_width(&stdout).map(|width| width.max(WIDTH_MIN)),
     }
 }
 

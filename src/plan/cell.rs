@@ -388,7 +388,8 @@ fn useless_excludes(matrix: &Matrix) -> Vec<Diagnostic> {
     problems
 }
 
-fn values_of(axes: &[PlanAxis], which: &[usize]) -> String {
+/// The values of some axes, for a hint.
+pub fn values_of(axes: &[PlanAxis], which: &[usize]) -> String {
     which
         .iter()
         .map(|&axis| format!("{} = {}", axes[axis].name, axes[axis].labels.join(" ")))

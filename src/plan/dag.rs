@@ -1,7 +1,7 @@
 //! Owns the plan: steps, what they depend on, what is stored and what is to be done.
 //! Does not know how a step is carried out nor where results are kept.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
 use std::time::Duration;
 
 pub use petgraph::Direction;
@@ -9,8 +9,8 @@ use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::cell::{self, Cells, Choice};
 use super::projection::{Numbering, Projection};
-use super::steps::{Digests, Maker, NONE, Steps, Subject, placeholders};
-use crate::config::matrix::{Matrix, Repeat};
+use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
+use crate::config::matrix::{Matrix, Repeat, Via};
 use crate::words::diag::Diagnostic;
 use crate::words::key::Key;
 
@@ -92,35 +92,39 @@ fn compares(
         let others = (0..cells.axes.len())
             .filter(|&other| other != axis)
             .collect();
-        let projection = Projection::new(others, &cells.sizes());
         // A group is a comparison only if it has the baseline and something beside it.
-        let mut candidates = Numbering::new(projection.clone());
+        let mut candidates = Numbering::new(Projection::new(others, &cells.sizes()));
         let mut members: Vec<[bool; 2]> = Vec::new();
+        let mut of_cell = Vec::with_capacity(cells.len());
         for cell in cells.iter() {
-            let (group, is_new) = candidates.number(cell);
+            let (candidate, is_new) = candidates.number(cell);
             if is_new {
                 members.push([false; 2]);
             }
             let is_baseline = usize::from(cell[axis]) == baseline;
-            members[group as usize][usize::from(is_baseline)] = true;
+            members[candidate as usize][usize::from(is_baseline)] = true;
+            of_cell.push(candidate);
         }
-        let mut groups = Numbering::new(projection);
-        let of_cell: Vec<u32> = cells
+        let mut groups = 0;
+        let groups_of: Vec<u32> = members
             .iter()
-            .map(|cell| {
-                let candidate = candidates.known(cell).unwrap_or(NONE);
-                match members.get(candidate as usize) {
-                    Some([true, true]) => groups.number(cell).0,
-                    _ => NONE,
+            .map(|members| match members {
+                [true, true] => {
+                    groups += 1;
+                    groups - 1
                 }
+                _ => NONE,
             })
             .collect();
+        for group in &mut of_cell {
+            *group = groups_of[*group as usize];
+        }
         plans.push(ComparePlan {
             rule,
             axis,
             baseline: baseline as u16,
             of_cell,
-            groups: groups.len(),
+            groups: groups as usize,
         });
     }
     Ok(plans)
@@ -157,15 +161,22 @@ pub struct Todo {
 }
 
 impl Plan<'_> {
+    pub fn run_step(&self, run: u32) -> Step {
+        Step {
+            cell: self.steps.runs.cells[run as usize],
+            key: self.steps.runs.keys[run as usize],
+        }
+    }
+
     /// The cell that a run step is for.
     pub fn cell_of(&self, run: usize) -> &[u16] {
-        self.cells.cell(self.steps.runs.steps[run].cell as usize)
+        self.cells.cell(self.steps.runs.cells[run] as usize)
     }
 
     /// What a cell's results are stored under.
     pub fn key_of(&self, cell: u32) -> Key {
         let run = self.steps.runs.of_cell[cell as usize];
-        self.steps.runs.steps[run as usize].key
+        self.steps.runs.keys[run as usize]
     }
 
     /// What `{{ bin }}` holds in a cell.
@@ -173,34 +184,33 @@ impl Plan<'_> {
         self.steps.subjects.of(self.cells.cell(cell))
     }
 
-    /// The artifacts that its cells measure, each once.
-    pub fn artifacts(&self) -> Vec<Key> {
-        let subjects = (0..self.cells.len()).map(|cell| self.subject_of(cell));
-        let mut artifacts: Vec<Key> = subjects
-            .filter_map(|subject| match subject {
-                Subject::Artifact(digest) => Some(digest),
-                Subject::Installed(_) | Subject::Unbuilt(_) => None,
-            })
-            .collect();
-        artifacts.sort_unstable();
-        artifacts.dedup();
-        artifacts
+    /// Whether what a cell measures is there, given which artifacts are kept.
+    pub fn is_there(&self, cell: usize, is_kept: &dyn Fn(Key) -> bool) -> bool {
+        match self.subject_of(cell) {
+            Subject::Installed(_) => true,
+            Subject::Artifact(digest) => is_kept(digest) || self.runs_nothing(cell),
+            Subject::Unbuilt(_) => false,
+        }
+    }
+
+    /// On a `null` machine there are no files, and none are needed.
+    fn runs_nothing(&self, cell: usize) -> bool {
+        let axis = self.cells.axis("machine");
+        let name = axis.map(|axis| self.cells.label(self.cells.cell(cell), axis));
+        let machine = name.and_then(|name| self.matrix.machine(name));
+        machine.is_some_and(|machine| machine.via == Via::Null)
     }
 
     /// The build step of a cell.
     pub fn build_of(&self, cell: usize) -> Option<u32> {
-        let step = self.steps.builds.of_cell.get(cell).copied();
-        step.filter(|step| *step != NONE)
+        self.steps.builds.of(self.cells.cell(cell))
     }
 
     /// The set-up steps of a cell, in the order of the file.
     pub fn setups_of(&self, cell: u32) -> impl Iterator<Item = (usize, u32)> {
-        let steps = self
-            .steps
-            .setups
-            .iter()
-            .map(move |setup| setup.of_cell[cell as usize]);
-        steps.enumerate().filter(|(_, step)| *step != NONE)
+        let values = self.cells.cell(cell as usize);
+        let setups = self.steps.setups.iter().enumerate();
+        setups.filter_map(move |(index, setup)| Some((index, setup.of(values)?)))
     }
 
     /// What follows from the rounds that each run step misses. A build is needed where no artifact
@@ -221,31 +231,25 @@ impl Plan<'_> {
                 .collect(),
             rounds,
         };
-        // Of cells that share a run step only the one that it is carried out for needs anything.
-        for (step, rounds) in self.steps.runs.steps.iter().zip(&todo.rounds) {
-            if *rounds == 0 {
-                continue;
-            }
-            let is_there = match self.subject_of(step.cell as usize) {
-                Subject::Installed(_) => true,
-                Subject::Artifact(digest) => is_kept(digest),
-                Subject::Unbuilt(_) => false,
-            };
-            if let Some(build) = self.build_of(step.cell as usize).filter(|_| !is_there) {
-                todo.builds[build as usize] = true;
-            }
-            for (setup, step) in self.setups_of(step.cell) {
-                todo.setups[setup][step as usize] = true;
-            }
-        }
-        for cell in 0..self.cells.len() {
-            if todo.rounds[self.steps.runs.of_cell[cell] as usize] == 0 {
+        for (cell, &run) in (0..).zip(&self.steps.runs.of_cell) {
+            if todo.rounds[run as usize] == 0 {
                 continue;
             }
             for (compare, groups) in self.compares.iter().zip(&mut todo.compares) {
                 if let Some(group) = groups.get_mut(compare.of_cell[cell] as usize) {
                     *group = true;
                 }
+            }
+            // Of cells that share a run step only the one that it is carried out for needs anything.
+            if self.steps.runs.cells[run as usize] as usize != cell {
+                continue;
+            }
+            let is_there = self.is_there(cell, is_kept);
+            if let Some(build) = self.build_of(cell).filter(|_| !is_there) {
+                todo.builds[build as usize] = true;
+            }
+            for (setup, step) in self.setups_of(cell as u32) {
+                todo.setups[setup][step as usize] = true;
             }
         }
         todo
@@ -361,7 +365,7 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
         let Node::Run(run) = graph[node] else {
             continue;
         };
-        let cell = plan.steps.runs.steps[run as usize].cell;
+        let cell = plan.steps.runs.cells[run as usize];
         let mut has_setup = false;
         for (setup, step) in plan.setups_of(cell) {
             if let Some(setup) = setups[setup][step as usize] {
@@ -388,67 +392,152 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
 
 /// How long a plan takes: steps of one machine one after the other, machines side by side; and the
 /// longest chain of steps that need each other.
+#[derive(Clone, Debug, Default)]
 pub struct Estimate {
     pub total: Duration,
     pub critical_path: Vec<(Node, Duration)>,
 }
 
-pub fn estimate(plan: &Plan, todo: &Todo, graph: &Graph, durations: &Durations) -> Estimate {
-    let duration_of = |node: Node| match node {
-        Node::Build(step) => (durations.build)(plan.steps.builds.steps[step as usize].key),
-        Node::Setup(setup, step) => {
-            (durations.setup)(plan.steps.setups[setup as usize].steps[step as usize].key)
-        }
-        Node::Run(run) => {
-            (durations.run)(plan.steps.runs.steps[run as usize].key) * todo.rounds[run as usize]
-        }
-        Node::Compare(..) => Duration::ZERO,
-    };
-    let cell_of = |node: Node| match node {
-        Node::Build(step) => Some(plan.steps.builds.steps[step as usize].cell),
-        Node::Setup(setup, step) => {
-            Some(plan.steps.setups[setup as usize].steps[step as usize].cell)
-        }
-        Node::Run(run) => Some(plan.steps.runs.steps[run as usize].cell),
-        Node::Compare(..) => None,
-    };
+pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
+    let steps = &plan.steps;
     let machine = plan.cells.axis("machine").unwrap_or(0);
-    let mut by_machine: HashMap<u16, Duration> = HashMap::new();
-    for node in graph.node_weights() {
-        if let Some(cell) = cell_of(*node) {
-            let machine = plan.cells.cell(cell as usize)[machine];
-            *by_machine.entry(machine).or_default() += duration_of(*node);
+    let mut by_machine = vec![Duration::ZERO; plan.cells.axes[machine].values.len()];
+    let mut add = |cell: u32, duration: Duration| {
+        by_machine[usize::from(plan.cells.cell(cell as usize)[machine])] += duration;
+    };
+    let mut chains = Chains {
+        plan,
+        todo,
+        durations,
+        builds: Vec::new(),
+        setups: Vec::new(),
+    };
+    for (build, step) in (0..).zip(&steps.builds.steps) {
+        let duration = chains.duration(Node::Build(build));
+        chains.builds.push(duration);
+        add(step.cell, duration);
+    }
+    for (setup, shared) in (0..).zip(&steps.setups) {
+        let mut ends = Vec::with_capacity(shared.steps.len());
+        for (step, Step { cell, .. }) in (0..).zip(&shared.steps) {
+            let duration = chains.duration(Node::Setup(setup, step));
+            ends.push(chains.before(*cell, usize::from(setup)).0 + duration);
+            add(*cell, duration);
+        }
+        chains.setups.push(ends);
+    }
+    // Of the chains that are equally long the one that ends in the first comparison, else the first.
+    let mut longest: Option<(Duration, Reverse<(u16, u32)>, u32)> = None;
+    for (cell, &run) in (0..).zip(&steps.runs.of_cell) {
+        if todo.rounds[run as usize] == 0 {
+            continue;
+        }
+        let duration = chains.duration(Node::Run(run));
+        let first = steps.runs.cells[run as usize];
+        if first == cell {
+            add(cell, duration);
+        }
+        let end = chains.before(first, steps.setups.len()).0 + duration;
+        let compares = (0..).zip(&plan.compares);
+        let group = compares
+            .map(|(rule, compare)| (rule, compare.of_cell[cell as usize]))
+            .find(|(_, group)| *group != NONE);
+        let group = Reverse(group.unwrap_or((u16::MAX, NONE)));
+        if longest.is_none_or(|(longest, of, _)| (longest, of) < (end, group)) {
+            longest = Some((end, group, run));
         }
     }
-    // Longest path: nodes were added in an order in which edges only go forward, by kind and, among
-    // set-ups, by their place in the file.
-    let mut longest: Vec<(Duration, Option<NodeIndex>)> =
-        vec![(Duration::ZERO, None); graph.node_count()];
-    for node in graph.node_indices() {
-        longest[node.index()].0 += duration_of(graph[node]);
-        let reached = longest[node.index()].0;
-        for next in graph.neighbors(node) {
-            let slot = &mut longest[next.index()];
-            if reached > slot.0 || slot.1.is_none() {
-                *slot = (reached, Some(node));
-            }
-        }
-    }
-    // The first of those that are equally long; a comparison, which takes no time, ends a chain.
-    let last = graph.node_indices().rev().max_by_key(|node| {
-        (
-            longest[node.index()].0,
-            matches!(graph[*node], Node::Compare(..)),
-        )
-    });
-    let mut critical_path: Vec<(Node, Duration)> =
-        std::iter::successors(last, |node| longest[node.index()].1)
-            .map(|node| (graph[node], duration_of(graph[node])))
-            .collect();
-    critical_path.reverse();
     Estimate {
-        total: by_machine.into_values().max().unwrap_or_default(),
-        critical_path,
+        total: by_machine.into_iter().max().unwrap_or_default(),
+        critical_path: match longest {
+            Some((_, Reverse(compare), run)) => chains.up_to(run, compare),
+            None => Vec::new(),
+        },
+    }
+}
+
+/// The longest chains of steps that are to be done and need each other: when each ends.
+struct Chains<'a> {
+    plan: &'a Plan<'a>,
+    todo: &'a Todo,
+    durations: &'a Durations<'a>,
+    builds: Vec<Duration>,
+    /// Set-up → step; those whose ends are known yet.
+    setups: Vec<Vec<Duration>>,
+}
+
+impl Chains<'_> {
+    /// How long a step takes; nothing where it is not to be done.
+    fn duration(&self, node: Node) -> Duration {
+        let (steps, todo) = (&self.plan.steps, self.todo);
+        match node {
+            Node::Build(step) if todo.builds[step as usize] => {
+                (self.durations.build)(steps.builds.steps[step as usize].key)
+            }
+            Node::Setup(setup, step) if todo.setups[usize::from(setup)][step as usize] => {
+                (self.durations.setup)(steps.setups[usize::from(setup)].steps[step as usize].key)
+            }
+            Node::Run(run) => {
+                let rounds = todo.rounds[run as usize];
+                (self.durations.run)(steps.runs.keys[run as usize]) * rounds
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What a step of a cell waits for the longest, and until when: its build and the set-ups below
+    /// this number.
+    fn before(&self, cell: u32, below: usize) -> (Duration, Option<Node>) {
+        let todo = self.todo;
+        let build = self.plan.build_of(cell as usize);
+        let build = build
+            .filter(|build| todo.builds[*build as usize])
+            .map(|build| (self.builds[build as usize], Some(Node::Build(build))));
+        let setups = self.plan.setups_of(cell).take_while(|(at, _)| *at < below);
+        let setups = setups
+            .filter(|(setup, step)| todo.setups[*setup][*step as usize])
+            .map(|(setup, step)| {
+                let end = self.setups[setup][step as usize];
+                (end, Some(Node::Setup(setup as u16, step)))
+            });
+        let later =
+            |last: (Duration, Option<Node>), next: (Duration, Option<Node>)| match last.1.is_none()
+                || next.0 > last.0
+            {
+                true => next,
+                false => last,
+            };
+        build
+            .into_iter()
+            .chain(setups)
+            .fold((Duration::ZERO, None), later)
+    }
+
+    /// The chain that ends in a run step and a comparison of it.
+    fn up_to(&self, run: u32, compare: (u16, u32)) -> Vec<(Node, Duration)> {
+        let steps = &self.plan.steps;
+        let mut chain = Vec::new();
+        if compare.1 != NONE {
+            chain.push((Node::Compare(compare.0, compare.1), Duration::ZERO));
+        }
+        let mut next = Some(Node::Run(run));
+        while let Some(node) = next {
+            chain.push((node, self.duration(node)));
+            next = match node {
+                Node::Run(run) => {
+                    self.before(steps.runs.cells[run as usize], steps.setups.len())
+                        .1
+                }
+                Node::Setup(setup, step) => {
+                    let setup = usize::from(setup);
+                    self.before(steps.setups[setup].steps[step as usize].cell, setup)
+                        .1
+                }
+                Node::Build(_) | Node::Compare(..) => None,
+            };
+        }
+        chain.reverse();
+        chain
     }
 }
 

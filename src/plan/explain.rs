@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::cell::{Cells, Origin, excluded_by};
 use super::dag::{Plan, Todo};
 use super::resolve::{Places, SetupCommands, Words};
-use super::steps::{NONE, Shared};
 use crate::config::template::Expr;
 use crate::words::diag::Diagnostic;
 use crate::words::units::count;
@@ -85,18 +84,26 @@ pub fn explain(
                 .key
                 .to_string(),
             commands: listed(commands),
-            shared: sharing(&plan.cells, &plan.steps.setups[setup], step),
+            shared: sharing(
+                &plan.cells,
+                &tuple,
+                &plan.steps.setups[setup].axes,
+                |cell| plan.steps.setups[setup].of(plan.cells.cell(cell)) == Some(step),
+            ),
         });
     }
     let run = plan.steps.runs.of_cell[index];
+    let all: Vec<usize> = (0..tuple.len()).collect();
     explanation.steps.push(StepOf {
         step: "run".to_owned(),
-        key: plan.steps.runs.steps[run as usize].key.to_string(),
+        key: plan.steps.runs.keys[run as usize].to_string(),
         commands: vec![Command {
             role: "measure",
             argv: plan.run_command(cell, 0, 0, &places)?,
         }],
-        shared: sharing(&plan.cells, &plan.steps.runs, run),
+        shared: sharing(&plan.cells, &tuple, &all, |cell| {
+            plan.steps.runs.of_cell[cell] == run
+        }),
     });
     let missing = todo.rounds[run as usize];
     explanation.state = match (missing, past(run as usize)) {
@@ -177,26 +184,24 @@ fn listed(commands: SetupCommands) -> Vec<Command> {
         .collect()
 }
 
-fn sharing(cells: &Cells, shared: &Shared, step: u32) -> String {
-    let others = shared
-        .of_cell
-        .iter()
-        .filter(|of| **of == step && step != NONE)
-        .count()
-        - 1;
-    if others == 0 {
+/// Who else has the step of a cell. `axes`: those that tell the steps apart.
+fn sharing(cells: &Cells, own: &[u16], axes: &[usize], has_it: impl Fn(usize) -> bool) -> String {
+    let others = (0..cells.len()).filter(|cell| has_it(*cell));
+    let mut others: Vec<&[u16]> = others.map(|cell| cells.cell(cell)).collect();
+    others.retain(|cell| *cell != own);
+    if others.is_empty() {
         return "for this cell alone".to_owned();
     }
-    let axes: Vec<&str> = shared
-        .axes
+    let differs = |cell: &&[u16]| axes.iter().any(|axis| cell[*axis] != own[*axis]);
+    let is_same_text = others.iter().any(differs);
+    let axes: Vec<&str> = axes
         .iter()
         .map(|&axis| &cells.axes[axis])
         .filter(|axis| !axis.silent && axis.values.len() > 1)
         .map(|axis| axis.name.as_str())
         .collect();
-    let others = count(others, "other cell");
-    // A run step is shared by cells that differ, where their commands do not.
-    if shared.axes.len() == cells.axes.len() {
+    let others = count(others.len(), "other cell");
+    if is_same_text {
         return format!("with {others}: their commands are the same");
     }
     match axes.is_empty() {

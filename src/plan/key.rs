@@ -8,14 +8,13 @@
 //! are added up once for each projection, so a key costs a few additions for each cell, and a
 //! changed key names the input that changed.
 
-use std::collections::HashMap;
-
 use super::cell::Cells;
 use super::projection::{Memo, Projection};
 use super::scope::Scope;
 use crate::config::matrix::{Argv, ParserDecl};
 use crate::config::template::{Context, Template};
 use crate::words::diag::Diagnostic;
+use crate::words::input::InputTexts;
 use crate::words::key::{Key, KeyHasher};
 
 /// The value of one input in a cell, as text.
@@ -31,9 +30,6 @@ struct Input<'a> {
     /// Stands for the inputs of another step, which are told by themselves.
     is_step: bool,
 }
-
-/// Inputs by `(projection, name)`, as a person would read them.
-pub type InputTexts = HashMap<(String, String), String>;
 
 /// All inputs of one kind of step, grouped by the axes that they depend on.
 pub struct Inputs<'a> {

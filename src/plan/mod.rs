@@ -5,6 +5,7 @@ pub mod cell;
 pub mod dag;
 pub mod explain;
 pub mod key;
+pub mod only;
 pub mod pairwise;
 pub mod projection;
 pub mod resolve;

@@ -84,6 +84,11 @@ impl<T: Copy> Memo<T> {
         }
     }
 
+    /// All values that were computed.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.dense.iter().flatten().chain(self.sparse.values())
+    }
+
     pub fn new(projection: Projection) -> Self {
         let dense = match projection.size <= DENSE_MAX {
             true => vec![None; projection.size as usize],

@@ -43,7 +43,7 @@ impl Plan<'_> {
         format!(
             "{}/run-{}",
             places.work,
-            self.steps.runs.steps[run as usize].key.short()
+            self.steps.runs.keys[run as usize].short()
         )
     }
 

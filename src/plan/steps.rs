@@ -2,15 +2,18 @@
 //! Does not know what is stored, nor how a step is carried out.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
+use std::rc::Rc;
 
 use super::cell::Cells;
-use super::key::{InputTexts, Inputs};
+use super::key::Inputs;
 use super::projection::{Memo, Numbering, Projection};
 use super::resolve::set_seconds;
 use super::scope::Scope;
-use crate::config::matrix::{INSTALLED, Matrix};
-use crate::config::template::Context;
+use crate::config::matrix::{INSTALLED, Matrix, Setup};
+use crate::config::template::{Context, Template};
 use crate::words::diag::Diagnostic;
+use crate::words::input::InputTexts;
 use crate::words::key::Key;
 
 /// Digests that come from the world, given to the planner as values.
@@ -57,13 +60,48 @@ pub struct Step {
 }
 
 /// Steps of one kind, and which of them each cell uses.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Shared {
     pub steps: Vec<Step>,
-    /// Cell → step; [`NONE`] where a cell needs none.
-    pub of_cell: Vec<u32>,
     /// The axes that tell the steps apart.
     pub axes: Vec<usize>,
+    /// Step by projection; [`NONE`] where a cell needs none.
+    numbers: Memo<u32>,
+}
+
+impl Shared {
+    fn none() -> Shared {
+        Shared {
+            steps: Vec::new(),
+            axes: Vec::new(),
+            numbers: Memo::new(Projection::new(Vec::new(), &[])),
+        }
+    }
+
+    /// The step of a cell of the plan, if it needs one.
+    pub fn of(&self, cell: &[u16]) -> Option<u32> {
+        self.numbers.known(cell).filter(|step| *step != NONE)
+    }
+}
+
+/// Run steps, ascending by key; cells with the same key share one.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    pub keys: Vec<Key>,
+    /// Step → the first of the cells that it is for.
+    pub cells: Vec<u32>,
+    /// Cell → step.
+    pub of_cell: Vec<u32>,
+}
+
+impl Runs {
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
 }
 
 /// The input that stands for what `{{ bin }}` holds.
@@ -108,6 +146,18 @@ impl Subjects {
             .known(cell)
             .unwrap_or(Subject::Installed(Key::default()))
     }
+
+    /// The artifacts, ascending, each once.
+    pub fn artifacts(&self) -> Vec<Key> {
+        let artifacts = self.0.values().filter_map(|subject| match subject {
+            Subject::Artifact(digest) => Some(*digest),
+            Subject::Installed(_) | Subject::Unbuilt(_) => None,
+        });
+        let mut artifacts: Vec<Key> = artifacts.collect();
+        artifacts.sort_unstable();
+        artifacts.dedup();
+        artifacts
+    }
 }
 
 /// All steps of a plan but the comparisons.
@@ -116,9 +166,8 @@ pub struct Steps {
     pub builds: Shared,
     pub subjects: Subjects,
     /// One for each `[[setup]]`, in the order of the file.
-    pub setups: Vec<Shared>,
-    /// Run steps, sorted by key; cells with the same key share one.
-    pub runs: Shared,
+    pub setups: Vec<Rc<Shared>>,
+    pub runs: Runs,
 }
 
 /// What names of steps and folders stand for in keys: themselves.
@@ -164,15 +213,12 @@ impl<'a> Maker<'a> {
     }
 
     pub fn steps(&self) -> Result<Steps, Diagnostic> {
-        let builds = match self.build_inputs(false) {
-            Some(mut inputs) => self.shared(&mut inputs, |cell| self.is_built(cell))?,
-            None => Shared::default(),
-        };
+        let builds = self.builds()?;
         let subjects = self.subjects()?;
         let mut setups = Vec::new();
         for index in 0..self.matrix.setups.len() {
-            let made = self.shared(&mut self.setup_inputs(index, &setups, &subjects), |_| true)?;
-            setups.push(made);
+            let made = self.setup(index, &setups, &subjects)?;
+            setups.push(Rc::new(made));
         }
         let runs = self.runs(&mut self.run_inputs(&setups, &subjects))?;
         Ok(Steps {
@@ -198,8 +244,10 @@ impl<'a> Maker<'a> {
 
     /// The inputs of builds (as far as a cell can see them), set-ups and run steps.
     pub fn all_inputs(&self, steps: &Steps) -> Vec<Inputs<'a>> {
-        let setups = (0..self.matrix.setups.len())
-            .map(|index| self.setup_inputs(index, &steps.setups[..index], &steps.subjects));
+        let setups = (0..self.matrix.setups.len()).map(|index| {
+            self.setup_inputs(index, &steps.setups[..index], &steps.subjects)
+                .0
+        });
         let builds = self.build_inputs(true).into_iter();
         builds
             .chain(setups)
@@ -293,11 +341,16 @@ impl<'a> Maker<'a> {
 
     fn subjects(&self) -> Result<Subjects, Diagnostic> {
         // Where nothing is built, what `[[affects]]` tells apart is the same.
-        let is_any_built = self.cells.iter().any(|cell| self.is_built(cell));
+        let axes = self.machine.iter().chain(&self.version).copied().collect();
+        let mut built = self.memo(axes);
+        let is_any_built = self.cells.iter().any(|cell| {
+            let Ok(is_built) = built.get(cell, || Ok::<_, Infallible>(self.is_built(cell)));
+            is_built
+        });
         let mut inputs = self.build_inputs(true).filter(|_| is_any_built);
         let mut axes: Vec<usize> = self.machine.iter().chain(&self.version).copied().collect();
         axes.extend(inputs.iter().flat_map(Inputs::axes));
-        let mut subjects = Memo::new(Projection::new(axes, &self.cells.sizes()));
+        let mut subjects = self.memo(axes);
         for cell in self.cells.iter() {
             subjects.get(cell, || match &mut inputs {
                 Some(inputs) if self.is_built(cell) => {
@@ -316,7 +369,13 @@ impl<'a> Maker<'a> {
         Ok(Subjects(subjects))
     }
 
-    fn setup_inputs(&self, index: usize, earlier: &[Shared], subjects: &Subjects) -> Inputs<'a> {
+    /// The inputs of a set-up, and the axes that its own texts mention.
+    fn setup_inputs(
+        &self,
+        index: usize,
+        earlier: &[Rc<Shared>],
+        subjects: &Subjects,
+    ) -> (Inputs<'a>, Vec<usize>) {
         let setup = &self.matrix.setups[index];
         let name = &setup.name.value;
         let scope = self.scope();
@@ -335,13 +394,8 @@ impl<'a> Maker<'a> {
                 self.placeholders,
             );
         }
-        let commands = setup.run.iter().chain(&setup.service);
-        let all = commands.chain(&setup.ready).chain(&setup.undo);
-        let templates: Vec<_> = all.flat_map(|argv| &argv.words).collect();
         // Probes and undoing do not change a result, but the axes they use tell the steps apart.
-        let elsewhere = templates
-            .iter()
-            .flat_map(|word| scope.axes_of(&word.mentions));
+        let elsewhere = words(setup).flat_map(|word| scope.axes_of(&word.mentions));
         inputs.step(format!("set-up {name}, axes"), elsewhere.collect(), |_| {
             Key::default()
         });
@@ -351,23 +405,27 @@ impl<'a> Maker<'a> {
         );
         self.machine_name(&mut inputs);
         self.environment(&mut inputs);
-        let mentions = |wanted: &str| {
-            templates
-                .iter()
-                .any(|word| word.mentions.iter().any(|m| m == wanted))
-        };
-        if mentions("bin") {
+        let own = inputs.axes();
+        if mentions(setup, "bin") {
             self.subject(&mut inputs, subjects);
         }
-        for (other, steps) in self.matrix.setups.iter().zip(earlier) {
-            if mentions(&format!("{}.dir", other.name.value)) {
-                self.depend_on(&mut inputs, &other.name.value, steps);
-            }
+        for (other, steps) in self.needs(setup, earlier) {
+            self.depend_on(&mut inputs, &other.name.value, steps);
         }
-        inputs
+        (inputs, own)
     }
 
-    fn run_inputs(&self, setups: &[Shared], subjects: &Subjects) -> Inputs<'a> {
+    /// The set-ups whose folders a later one uses.
+    fn needs<'b>(
+        &self,
+        setup: &'a Setup,
+        earlier: &'b [Rc<Shared>],
+    ) -> impl Iterator<Item = (&'a Setup, &'b Rc<Shared>)> {
+        let all = self.matrix.setups.iter().zip(earlier);
+        all.filter(|(other, _)| mentions(setup, &format!("{}.dir", other.name.value)))
+    }
+
+    fn run_inputs(&self, setups: &[Rc<Shared>], subjects: &Subjects) -> Inputs<'a> {
         let mut inputs = Inputs::new(self.scope());
         inputs.words("run command", &self.matrix.run.command, self.placeholders);
         inputs.parser(&self.matrix.run.parser);
@@ -420,80 +478,135 @@ impl<'a> Maker<'a> {
     }
 
     /// The key of a set-up is an input of what uses it.
-    fn depend_on(&self, inputs: &mut Inputs<'a>, name: &str, setup: &Shared) {
-        let projection = Projection::new(setup.axes.clone(), &self.cells.sizes());
-        let keys: HashMap<u64, Key> = setup
-            .steps
-            .iter()
-            .map(|step| {
-                (
-                    projection.index(self.cells.cell(step.cell as usize)),
-                    step.key,
-                )
-            })
-            .collect();
+    fn depend_on(&self, inputs: &mut Inputs<'a>, name: &str, setup: &Rc<Shared>) {
+        let steps = Rc::clone(setup);
         inputs.step(format!("set-up {name}"), setup.axes.clone(), move |cell| {
-            keys.get(&projection.index(cell))
-                .copied()
-                .unwrap_or_default()
+            let step = steps.of(cell);
+            step.map_or(Key::default(), |step| steps.steps[step as usize].key)
         });
     }
 
-    /// One step for each projection onto the axes of the inputs.
-    fn shared(
-        &self,
-        inputs: &mut Inputs,
-        needed: impl Fn(&[u16]) -> bool,
-    ) -> Result<Shared, Diagnostic> {
-        let axes = inputs.axes();
-        let mut numbering = Numbering::new(Projection::new(axes.clone(), &self.cells.sizes()));
-        let mut shared = Shared {
-            axes,
-            of_cell: Vec::with_capacity(self.cells.len()),
-            steps: Vec::new(),
-        };
-        for (index, cell) in self.cells.iter().enumerate() {
-            if !needed(cell) {
-                shared.of_cell.push(NONE);
-                continue;
-            }
-            let (step, is_new) = numbering.number(cell);
-            if is_new {
-                shared.steps.push(Step {
-                    cell: index as u32,
-                    key: inputs.key(cell)?,
-                });
-            }
-            shared.of_cell.push(step);
-        }
-        Ok(shared)
+    fn memo<T: Copy>(&self, axes: Vec<usize>) -> Memo<T> {
+        Memo::new(Projection::new(axes, &self.cells.sizes()))
     }
 
-    /// One step for each key, sorted by key.
-    fn runs(&self, inputs: &mut Inputs) -> Result<Shared, Diagnostic> {
-        let mut keyed: Vec<Step> = Vec::with_capacity(self.cells.len());
-        for (index, cell) in self.cells.iter().enumerate() {
-            keyed.push(Step {
-                cell: index as u32,
-                key: inputs.key(cell)?,
-            });
+    /// One build for each projection onto the axes of its inputs.
+    fn builds(&self) -> Result<Shared, Diagnostic> {
+        let Some(mut inputs) = self.build_inputs(false) else {
+            return Ok(Shared::none());
+        };
+        let axes = inputs.axes();
+        // Whether anything is built depends on the version, also where the recipe does not.
+        let version = self.version.iter().copied();
+        let mut numbers = self.memo(axes.iter().copied().chain(version).collect());
+        let mut own = Numbering::new(Projection::new(axes.clone(), &self.cells.sizes()));
+        let mut steps = Vec::new();
+        for (cell, values) in (0..).zip(self.cells.iter()) {
+            numbers.get(values, || {
+                if !self.is_built(values) {
+                    return Ok(NONE);
+                }
+                let (step, is_new) = own.number(values);
+                if is_new {
+                    let key = inputs.key(values)?;
+                    steps.push(Step { cell, key });
+                }
+                Ok::<_, Diagnostic>(step)
+            })?;
         }
-        keyed.sort_unstable_by_key(|step| (step.key, step.cell));
-        let mut of_cell = vec![NONE; keyed.len()];
-        let mut steps = 0;
-        for index in 0..keyed.len() {
-            let step = keyed[index];
-            if steps == 0 || keyed[steps - 1].key != step.key {
-                keyed[steps] = step;
-                steps += 1;
-            }
-            of_cell[step.cell as usize] = steps as u32 - 1;
-        }
-        keyed.truncate(steps);
         Ok(Shared {
-            steps: keyed,
-            of_cell,
-            axes: (0..self.cells.axes.len()).collect(),
+            steps,
+            axes,
+            numbers,
         })
     }
+
+    /// One set-up for each key, as far as the same probes and undoing go with it.
+    fn setup(
+        &self,
+        index: usize,
+        earlier: &[Rc<Shared>],
+        subjects: &Subjects,
+    ) -> Result<Shared, Diagnostic> {
+        let setup = &self.matrix.setups[index];
+        let (mut inputs, own) = self.setup_inputs(index, earlier, subjects);
+        let beside = setup.ready.iter().chain(&setup.undo);
+        let beside = beside.flat_map(|argv| &argv.words);
+        let beside = beside.flat_map(|word| self.scope().axes_of(&word.mentions));
+        let beside = Projection::new(beside.collect(), &self.cells.sizes());
+        let needs: Vec<&Rc<Shared>> = self.needs(setup, earlier).map(|(_, steps)| steps).collect();
+        let mut known: HashMap<(Key, u64, Vec<Option<u32>>), u32> = HashMap::new();
+        let mut numbers = self.memo(inputs.axes());
+        let mut steps = Vec::new();
+        // A cell of each projection, with its step.
+        let mut seen: Vec<(u32, u32)> = Vec::new();
+        for (cell, values) in (0..).zip(self.cells.iter()) {
+            numbers.get(values, || {
+                let key = inputs.key(values)?;
+                let needs = needs.iter().map(|steps| steps.of(values)).collect();
+                let identity = (key, beside.index(values), needs);
+                let step = *known.entry(identity).or_insert_with(|| {
+                    steps.push(Step { cell, key });
+                    steps.len() as u32 - 1
+                });
+                seen.push((cell, step));
+                Ok::<_, Diagnostic>(step)
+            })?;
+        }
+        // Axes that come with the artifact or an earlier set-up may make no difference here.
+        let mut axes = inputs.axes();
+        for axis in inputs.axes() {
+            if own.contains(&axis) {
+                continue;
+            }
+            let rest: Vec<usize> = axes.iter().copied().filter(|a| *a != axis).collect();
+            let mut without = self.memo(rest.clone());
+            let is_same = seen.iter().all(|(cell, step)| {
+                let values = self.cells.cell(*cell as usize);
+                without.get(values, || Ok::<_, Infallible>(*step)) == Ok(*step)
+            });
+            if is_same {
+                (axes, numbers) = (rest, without);
+            }
+        }
+        Ok(Shared {
+            steps,
+            axes,
+            numbers,
+        })
+    }
+
+    /// One step for each key, ascending by key.
+    fn runs(&self, inputs: &mut Inputs) -> Result<Runs, Diagnostic> {
+        let mut keyed: Vec<Step> = Vec::with_capacity(self.cells.len());
+        for (cell, values) in (0..).zip(self.cells.iter()) {
+            let key = inputs.key(values)?;
+            keyed.push(Step { cell, key });
+        }
+        keyed.sort_unstable_by_key(|step| (step.key, step.cell));
+        let mut runs = Runs {
+            keys: Vec::with_capacity(keyed.len()),
+            cells: Vec::with_capacity(keyed.len()),
+            of_cell: vec![NONE; keyed.len()],
+        };
+        for Step { cell, key } in keyed {
+            if runs.keys.last() != Some(&key) {
+                runs.keys.push(key);
+                runs.cells.push(cell);
+            }
+            runs.of_cell[cell as usize] = runs.keys.len() as u32 - 1;
+        }
+        Ok(runs)
+    }
+}
+
+/// All texts of a set-up.
+fn words(setup: &Setup) -> impl Iterator<Item = &Template> {
+    let commands = setup.run.iter().chain(&setup.service);
+    let all = commands.chain(&setup.ready).chain(&setup.undo);
+    all.flat_map(|argv| &argv.words)
+}
+
+fn mentions(setup: &Setup, wanted: &str) -> bool {
+    words(setup).any(|word| word.mentions.iter().any(|mention| mention == wanted))
 }

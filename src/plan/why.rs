@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use serde::Serialize;
 
 use super::dag::{Plan, Todo};
-use super::key::{InputTexts, Inputs};
+use super::key::Inputs;
 use super::steps::{BUILD, SOURCES, SUBJECT, Subject};
 use crate::words::diag::Diagnostic;
+use crate::words::input::{InputTexts, OldInputs, value_in};
 
 /// Characters of a value that are shown.
 const VALUE_CHARS_MAX: usize = 60;
@@ -40,13 +41,14 @@ impl Sources {
     }
 }
 
-/// What differs in the sources of a cell's version, if that is known.
-pub type SourcesOf<'a> = dyn Fn(&[u16]) -> Result<Option<Sources>, Diagnostic> + 'a;
+/// What differs in the sources of a cell's version since a session, if that is known.
+pub type SourcesOf<'a> = dyn Fn(&[u16], Option<i64>) -> Result<Option<Sources>, Diagnostic> + 'a;
 
 /// What is known beside the inputs.
 pub struct Past<'a> {
-    /// Inputs of when steps were last run.
-    pub inputs: &'a InputTexts,
+    pub inputs: &'a OldInputs,
+    /// The session in which a run step's cell was last run; None: it is compared with the latest inputs.
+    pub session: &'a dyn Fn(usize) -> Option<i64>,
     /// Rounds that are stored for a run step.
     pub rounds: &'a dyn Fn(usize) -> usize,
     /// Why a run step failed the last time.
@@ -69,11 +71,11 @@ pub fn why(
     let due: HashSet<usize> = plan
         .steps
         .runs
-        .steps
+        .cells
         .iter()
         .zip(&todo.rounds)
         .filter(|(_, rounds)| **rounds > 0)
-        .map(|(step, _)| step.cell as usize)
+        .map(|(cell, _)| *cell as usize)
         .collect();
     let mut texts = InputTexts::new();
     for inputs in inputs {
@@ -97,7 +99,7 @@ pub fn why(
             }
             (None, Some(failure)) => format!("failed last time: {}", first_line(&failure)),
             _ if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
-            _ => changes.of(cell, past.files)?,
+            _ => changes.of(cell, (past.session)(run), past.files)?,
         };
         let reason = reasons.entry(why.clone()).or_insert_with(|| Reason {
             why,
@@ -118,7 +120,7 @@ const NEW: &str = "new: nothing of this matrix was measured yet";
 struct Changes<'a> {
     plan: &'a Plan<'a>,
     inputs: &'a [Inputs<'a>],
-    old: &'a InputTexts,
+    old: &'a OldInputs,
     new: &'a InputTexts,
     /// Inputs that differ in some cell, are new or are gone.
     changed: BTreeSet<&'a str>,
@@ -132,26 +134,30 @@ impl<'a> Changes<'a> {
     fn between(
         plan: &'a Plan<'a>,
         inputs: &'a [Inputs<'a>],
-        old: &'a InputTexts,
+        old: &'a OldInputs,
         new: &'a InputTexts,
     ) -> Self {
         let mut changed = BTreeSet::new();
         let names: HashSet<&str> = new.keys().map(|(_, name)| name.as_str()).collect();
         for (key, value) in new {
-            if old.get(key) != Some(value) {
+            let old = old.get(key).map_or(&[][..], Vec::as_slice);
+            if !matches!(old, [old] if old.value == *value && old.ended.is_none()) {
                 changed.insert(key.1.as_str());
             }
         }
         let mut axes: HashMap<&str, BTreeSet<Vec<usize>>> = HashMap::new();
         let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (place, name) in old.keys() {
+        for ((place, name), values_there) in old {
             if !names.contains(name.as_str()) {
                 changed.insert(name.as_str());
             }
             let parts = place.split(',').filter_map(|part| part.split_once('='));
             let mut of_name = Vec::new();
+            let is_latest = value_in(values_there, None).is_some();
             for (axis, value) in parts {
-                values.entry(axis).or_default().insert(value);
+                if is_latest {
+                    values.entry(axis).or_default().insert(value);
+                }
                 of_name.extend(plan.cells.axis(axis));
             }
             axes.entry(name.as_str()).or_default().insert(of_name);
@@ -167,21 +173,28 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// What changed for a cell. `sources`: what differs in those of its version.
-    fn of(&self, cell: &[u16], sources: &SourcesOf) -> Result<String, Diagnostic> {
-        let sources = sources(cell)?.filter(|sources| !sources.files.is_empty());
+    /// What changed for a cell since a session. `sources`: what differs in those of its version.
+    fn of(
+        &self,
+        cell: &[u16],
+        session: Option<i64>,
+        sources: &SourcesOf,
+    ) -> Result<String, Diagnostic> {
+        let sources = sources(cell, session)?.filter(|sources| !sources.files.is_empty());
         // All else follows from a version that is new.
         if let Some(sources) = sources.as_ref().filter(|sources| sources.since.is_some()) {
             return Ok(sources.text());
         }
-        Ok(self.text(cell, sources.as_ref()))
+        Ok(self.text(cell, session, sources.as_ref()))
     }
 
-    fn text(&self, cell: &[u16], sources: Option<&Sources>) -> String {
+    fn text(&self, cell: &[u16], session: Option<i64>, sources: Option<&Sources>) -> String {
         if self.old.is_empty() {
             return NEW.to_owned();
         }
-        if let Some(new) = self.new_value(cell) {
+        let then = |name: &str| self.then(name, cell, session);
+        let now = |name: &str| self.now(name, cell);
+        if let Some(new) = self.new_value(cell).filter(|_| session.is_none()) {
             return new;
         }
         let mut parts: BTreeMap<&str, String> = BTreeMap::new();
@@ -190,13 +203,10 @@ impl<'a> Changes<'a> {
             let told = match command {
                 Some(command) if parts.contains_key(command) => None,
                 Some(command) => {
-                    let (old, new) = (
-                        self.words(command, cell, Self::then),
-                        self.words(command, cell, Self::now),
-                    );
+                    let (old, new) = (words(command, &then), words(command, &now));
                     (old != new).then(|| (command, words_changed(command, &old, &new)))
                 }
-                None => match (self.then(name, cell), self.now(name, cell)) {
+                None => match (then(name), now(name)) {
                     (Some(old), Some(new)) if old == new => None,
                     (None, None) => None,
                     (None, Some(_)) => Some((*name, format!("{name} is new"))),
@@ -252,11 +262,11 @@ impl<'a> Changes<'a> {
     }
 
     /// The value that an input had in a cell.
-    fn then(&self, name: &str, cell: &[u16]) -> Option<&'a str> {
+    fn then(&self, name: &str, cell: &[u16], session: Option<i64>) -> Option<&'a str> {
         let axes = self.axes.get(name)?;
         axes.iter().find_map(|axes| {
             let place = self.plan.scope().name_of(cell, axes);
-            self.old.get(&(place, name.to_owned())).map(String::as_str)
+            value_in(self.old.get(&(place, name.to_owned()))?, session)
         })
     }
 
@@ -268,18 +278,13 @@ impl<'a> Changes<'a> {
             .find_map(|inputs| inputs.place_of(name, cell))?;
         self.new.get(&(place, name.to_owned())).map(String::as_str)
     }
+}
 
-    /// All words of a command.
-    fn words(
-        &self,
-        command: &str,
-        cell: &[u16],
-        value: fn(&Self, &str, &[u16]) -> Option<&'a str>,
-    ) -> Vec<&'a str> {
-        (1..)
-            .map_while(|word| value(self, &format!("{command}, word {word}"), cell))
-            .collect()
-    }
+/// All words of a command.
+fn words<'a>(command: &str, value: &dyn Fn(&str) -> Option<&'a str>) -> Vec<&'a str> {
+    (1..)
+        .map_while(|word| value(&format!("{command}, word {word}")))
+        .collect()
 }
 
 /// Only the words between the first and the last that differ.

@@ -128,9 +128,9 @@ fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
 }
 
 fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
-    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let keys = &plan.steps.runs.keys;
     let mut found: BTreeMap<MarkKind, (usize, String)> = BTreeMap::new();
-    store.for_each_mark(&keys, |_, mark| {
+    store.for_each_mark(keys, |_, mark| {
         found.entry(mark.kind).or_insert((0, mark.what)).0 += 1;
     })?;
     let rows = found
@@ -157,7 +157,7 @@ fn monitors_moved(
             None => list.push((row, vec![row.metric.clone()])),
         }
     }
-    let key = |run: u32| plan.steps.runs.steps[run as usize].key;
+    let key = |run: u32| plan.steps.runs.keys[run as usize];
     let mut keys: Vec<Key> = list.iter().flat_map(|(row, _)| row.runs.map(key)).collect();
     keys.sort_unstable();
     keys.dedup();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::text::{Style, lines, table};
+use super::text::{Style, fit, lines, table};
 use crate::judge::stats::quantile;
 use crate::judge::verdict::{Comparison, Verdict};
 use crate::plan::dag::Plan;
@@ -160,6 +160,7 @@ pub fn text(calibration: &Calibration, style: Style) -> String {
         row.extend(needed.map(|n| n.repetitions.map_or("-".to_owned(), |n| n.to_string())));
         rows.add_row(row);
     }
+    fit(&mut rows, style, &[(0, ' ')], &[5, 3]);
     let mut out = lines(&rows);
     let _ = writeln!(
         out,

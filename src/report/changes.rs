@@ -8,7 +8,9 @@ use comfy_table::Cell;
 use serde::Serialize;
 
 use super::model::{AcceptedRow, FORMAT};
-use super::text::{Style, accepted_line, arrow, interval, lines, more, table, value};
+use super::text::{
+    BREAK, Style, accepted_line, arrow, breakable, fit, interval, lines, more, table, value,
+};
 use crate::judge::changepoint::Change;
 use crate::judge::history::Standing;
 use crate::judge::stats::median;
@@ -220,13 +222,14 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
     let total = all.clone().count();
     for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
         rows.add_row(vec![
-            Cell::new(name),
+            Cell::new(breakable(name)),
             Cell::new(revision),
             Cell::new(change.index),
             Cell::new(change.ratio.map_or("-".to_owned(), show_ratio)),
             Cell::new(interval(change.ci95)),
         ]);
     }
+    fit(&mut rows, style, &[(0, BREAK), (1, ' ')], &[]);
     if total > 0 {
         out.push_str(&lines(&rows));
     }
@@ -259,10 +262,11 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
             Cell::new(&cause.machine),
             Cell::new(&cause.metric),
             Cell::new(cause.ratio.map_or("-".to_owned(), show_ratio)),
-            Cell::new(cells_of(cause)),
+            Cell::new(breakable(&cells_of(cause))),
             Cell::new(&cause.at),
         ]);
     }
+    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &[7]);
     if !found.causes.is_empty() {
         out.push_str(&lines(&rows));
     }
@@ -292,13 +296,16 @@ fn cells_of(cause: &Cause) -> String {
     }
 }
 
+/// Columns of a sparkline where there is no terminal.
+const WIDTH_ELSEWHERE: u16 = 160;
+
 /// The course of series as text: of one cell with every point, of many a line each.
 pub fn history_text(history: &History, style: Style) -> String {
     let mut out = String::new();
     if history.series.is_empty() {
         out.push_str("nothing is stored of it\n");
     }
-    let width = usize::from(style.width).saturating_sub(4);
+    let width = usize::from(style.width.unwrap_or(WIDTH_ELSEWHERE)).saturating_sub(4);
     let is_one_cell = history
         .series
         .windows(2)
@@ -363,6 +370,7 @@ fn points(course: &Course, style: Style, out: &mut String) {
             rows.add_row(vec![Cell::new(""), Cell::new(""), Cell::new(told)]);
         }
     }
+    fit(&mut rows, style, &[(2, ' ')], &[]);
     out.push_str(&lines(&rows));
 }
 

@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
+};
 
 use super::beside::MonitorsRow;
 use super::model::{AcceptedRow, CellRow, Report, Row};
@@ -18,21 +20,33 @@ const ROWS_MAX: usize = 60;
 /// Differences of two environments that are shown.
 const DIFFERENCES_MAX: usize = 12;
 
+/// Blanks left and right of each column.
+const PADDING: (u16, u16) = (0, 2);
+
+/// A blank of no width, where a name may be broken; never printed.
+pub const BREAK: char = '\u{200b}';
+
+/// A column that breaks its lines gets at least this width before another column goes.
+const WRAPPED_MIN: u16 = 20;
+
 /// How a terminal wants its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     pub color: bool,
-    /// Columns.
-    pub width: u16,
+    /// Columns of the terminal; None where lines may be as long as they are, as in a file.
+    pub width: Option<u16>,
 }
 
 /// A table with a header; numbers of the columns from `right` on stand to the right.
 pub fn table(style: Style, header: &[&str], right: usize) -> Table {
     let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_width(style.width);
+    table.load_style(presets::NOTHING);
+    match style.width {
+        Some(width) => table
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_width(width),
+        None => table.set_content_arrangement(ContentArrangement::Disabled),
+    };
     if style.color {
         table.enforce_styling();
     } else {
@@ -49,16 +63,55 @@ pub fn table(style: Style, header: &[&str], right: usize) -> Table {
         }
     }
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding(PADDING);
     }
     table
+}
+
+/// A name that a table may break after each comma.
+pub fn breakable(name: &str) -> String {
+    name.replace(',', &format!(",{BREAK}"))
+}
+
+/// Makes a table fit a terminal: only columns in `wrap` break their lines, those of names where [`breakable`] allows
+/// it, others at blanks. Where that is not enough, the columns in `drop` go, in this order. Returns whether it fits.
+pub fn fit(table: &mut Table, style: Style, wrap: &[(usize, char)], drop: &[usize]) -> bool {
+    let Some(width) = style.width else {
+        return true;
+    };
+    let mut widths: Vec<u16> = table
+        .column_max_content_widths()
+        .iter()
+        .map(|width| width + PADDING.0 + PADDING.1)
+        .collect();
+    for (index, column) in table.column_iter_mut().enumerate() {
+        match wrap.iter().find(|(wrapped, _)| *wrapped == index) {
+            Some((_, at)) => {
+                widths[index] = widths[index].min(WRAPPED_MIN);
+                column.set_delimiter(*at);
+            }
+            None => {
+                column.set_constraint(ColumnConstraint::ContentWidth);
+            }
+        }
+    }
+    for dropped in drop {
+        if widths.iter().sum::<u16>() <= width {
+            break;
+        }
+        widths[*dropped] = 0;
+        if let Some(column) = table.column_mut(*dropped) {
+            column.set_constraint(ColumnConstraint::Hidden);
+        }
+    }
+    widths.iter().sum::<u16>() <= width
 }
 
 /// Lines without trailing blanks.
 pub fn lines(table: &Table) -> String {
     let mut out = String::new();
     for line in table.lines() {
-        out.push_str(line.trim_end());
+        out.push_str(line.replace(BREAK, "").trim_end());
         out.push('\n');
     }
     out
@@ -176,30 +229,35 @@ pub fn summary(report: &Report) -> String {
 }
 
 fn verdicts(report: &Report, style: Style, out: &mut String) {
-    let mut table = table(
-        style,
-        &[
-            "verdict",
-            "cell",
-            "compared",
-            "metric",
-            "baseline",
-            "candidate",
-            "change",
-            "95% interval",
-            "n",
-        ],
-        4,
-    );
+    // One baseline for all is said once.
+    let sides = |row: &Row| (row.axis.clone(), row.baseline.clone());
+    let common = report
+        .verdicts
+        .first()
+        .map(sides)
+        .filter(|first| report.verdicts.iter().all(|row| sides(row) == *first));
+    let compared = common.as_ref().map_or("compared", |(axis, _)| axis);
+    let header = [
+        "verdict",
+        "cell",
+        compared,
+        "metric",
+        "baseline",
+        "candidate",
+        "change",
+        "95% interval",
+        "n",
+    ];
+    let mut table = table(style, &header, 4);
     let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.as_str()));
     for row in report.verdicts.iter().take(ROWS_MAX) {
         table.add_row(vec![
             verdict_cell(row),
-            Cell::new(without(&row.cell, &shared)),
-            Cell::new(format!(
-                "{}: {} → {}",
-                row.axis, row.baseline, row.candidate
-            )),
+            Cell::new(breakable(&without(&row.cell, &shared))),
+            Cell::new(match &common {
+                Some(_) => row.candidate.clone(),
+                None => format!("{}: {} → {}", row.axis, row.baseline, row.candidate),
+            }),
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
@@ -208,10 +266,42 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
             Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
         ]);
     }
-    all_cells(&shared, out);
-    out.push_str(&lines(&table));
+    heading(&shared, common, out);
+    let is_named = |row: &Row| !without(&row.cell, &shared).is_empty();
+    if !report.verdicts.iter().any(is_named)
+        && let Some(cell) = table.column_mut(1)
+    {
+        cell.set_constraint(ColumnConstraint::Hidden);
+    }
+    if fit(&mut table, style, &[(1, BREAK), (2, ' ')], &[8, 4, 5]) {
+        out.push_str(&lines(&table));
+    } else {
+        below_names(table, &report.verdicts, &shared, out);
+    }
     more(report.verdicts.len(), ROWS_MAX, out);
     notes(report, out);
+}
+
+/// For narrow terminals: each cell's name has a line of its own, its rows stand below.
+fn below_names(mut table: Table, rows: &[Row], shared: &[&str], out: &mut String) {
+    for column in table.column_iter_mut() {
+        if column.constraint() != Some(&ColumnConstraint::Hidden) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    if let Some(cell) = table.column_mut(1) {
+        cell.set_constraint(ColumnConstraint::Hidden);
+    }
+    let text = lines(&table);
+    let mut lines = text.lines();
+    let _ = writeln!(out, "  {}", lines.next().unwrap_or(""));
+    let mut last = None;
+    for (line, row) in lines.zip(rows) {
+        if last.replace(&row.cell) != Some(&row.cell) {
+            let _ = writeln!(out, "{}", without(&row.cell, shared));
+        }
+        let _ = writeln!(out, "  {line}");
+    }
 }
 
 fn cells(rows: &[CellRow], style: Style, out: &mut String) {
@@ -219,21 +309,28 @@ fn cells(rows: &[CellRow], style: Style, out: &mut String) {
     let shared = shared_parts(rows.iter().map(|row| row.cell.as_str()));
     for row in rows.iter().take(ROWS_MAX) {
         table.add_row(vec![
-            Cell::new(without(&row.cell, &shared)),
+            Cell::new(breakable(&without(&row.cell, &shared))),
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
             Cell::new(show_value(row.median, &row.unit)),
             Cell::new(row.n),
         ]);
     }
-    all_cells(&shared, out);
+    fit(&mut table, style, &[(0, BREAK)], &[]);
+    heading(&shared, None, out);
     out.push_str(&lines(&table));
     more(rows.len(), ROWS_MAX, out);
 }
 
-/// What is left out of the names in the table.
-fn all_cells(shared: &[&str], out: &mut String) {
+/// What is said once instead of in each row: parts of cells' names, and the axis with the baseline's value.
+fn heading(shared: &[&str], common: Option<(String, String)>, out: &mut String) {
     if !shared.is_empty() {
-        let _ = writeln!(out, "all cells: {}\n", shared.join(","));
+        let _ = writeln!(out, "all cells: {}", shared.join(","));
+    }
+    if let Some((axis, baseline)) = &common {
+        let _ = writeln!(out, "compared with: {axis}={baseline}");
+    }
+    if !shared.is_empty() || common.is_some() {
+        out.push('\n');
     }
 }
 
@@ -371,4 +468,54 @@ fn without(name: &str, shared: &[&str]) -> String {
         .filter(|part| !shared.contains(part))
         .collect();
     parts.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_or_says_so() {
+        let name = "aio=io_uring,rw=randwrite,load=jobs:4+iodepth:4";
+        let check = |width: Option<u16>, fits: bool, expected: &[&str]| {
+            let style = Style {
+                color: false,
+                width,
+            };
+            let mut table = table(style, &["verdict", "cell", "median", "n"], 2);
+            table.add_row(["improvement", &breakable(name), "33.13k", "5+5"]);
+            assert_eq!(
+                fit(&mut table, style, &[(1, BREAK)], &[3]),
+                fits,
+                "{width:?}"
+            );
+            if fits {
+                let text = lines(&table);
+                let lines: Vec<&str> = text.lines().skip(1).collect();
+                assert_eq!(lines, expected, "{width:?}");
+            }
+        };
+        let whole = [&*format!("improvement  {name}  33.13k  5+5")];
+        check(None, true, &whole);
+        check(Some(80), true, &whole);
+        check(
+            Some(60),
+            true,
+            &[
+                "improvement  aio=io_uring,               33.13k  5+5",
+                "             rw=randwrite,",
+                "             load=jobs:4+iodepth:4",
+            ],
+        );
+        check(
+            Some(44),
+            true,
+            &[
+                "improvement  aio=io_uring,          33.13k",
+                "             rw=randwrite,",
+                "             load=jobs:4+iodepth:4",
+            ],
+        );
+        check(Some(40), false, &[]);
+    }
 }

@@ -91,8 +91,11 @@ pub async fn build(
         match built {
             Built::Artifact(digest) => {
                 let found = builder.stand_for(digest, &known)?;
-                // What is gone from the disk must not keep its name.
-                let old = found.iter().filter_map(|(key, _)| known.get(key).copied());
+                // What is gone from the disk must not keep its name, where another one takes it.
+                let old = found.iter().filter_map(|(key, new)| {
+                    let old = known.get(key).copied();
+                    old.filter(|old| old != new)
+                });
                 let gone: HashSet<Key> = old.filter(|old| !world.artifacts.has(*old)).collect();
                 known.retain(|_, digest| !gone.contains(digest));
                 let store = site.store.borrow();

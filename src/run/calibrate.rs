@@ -38,7 +38,7 @@ pub async fn measure(
     rounds: u32,
     interrupts: &mut Interrupts,
 ) -> Result<Summary, RunError> {
-    let all: BTreeSet<u32> = (0..job.plan.steps.runs.steps.len() as u32).collect();
+    let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
     let first = next_round(job, &all)?;
     extra_rounds(job, &all, first, rounds, interrupts).await
 }
@@ -54,8 +54,8 @@ pub fn calibrated(
 ) -> Result<Vec<Calibrated>, Diagnostic> {
     let mut found = Vec::new();
     let mut family = Vec::new();
-    for (run, step) in (0..).zip(&plan.steps.runs.steps) {
-        let names = plan.metric_names(step.cell)?.into_iter();
+    for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
+        let names = plan.metric_names(*cell)?.into_iter();
         for (metric, name) in names.enumerate() {
             let series = samples.get(&(run, name.clone()));
             let own: Vec<Sample> = series
@@ -73,8 +73,8 @@ pub fn calibrated(
             };
             let (a, b) = halves(&own);
             family.push((question, compare(&a, &b, &question)));
-            let noise = past.noise(&series_of(plan, step.cell, &name), &HashSet::new());
-            found.push((step.cell, metric, noise));
+            let noise = past.noise(&series_of(plan, *cell, &name), &HashSet::new());
+            found.push((*cell, metric, noise));
         }
     }
     decide(&mut family);

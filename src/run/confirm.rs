@@ -133,10 +133,10 @@ pub fn next_round(job: &Job, runs: &BTreeSet<u32>) -> Result<u32, RunError> {
     // Run steps are sorted by key, so these ascend.
     let keys: Vec<_> = runs
         .iter()
-        .map(|run| job.plan.steps.runs.steps[*run as usize].key)
+        .map(|run| job.plan.steps.runs.keys[*run as usize])
         .collect();
     let finished = job.site.store.borrow().finished(&keys)?;
-    let next = finished.iter().filter_map(|rounds| rounds.iter().last());
+    let next = (0..keys.len()).filter_map(|key| finished.rounds(key).last());
     Ok(next.max().map_or(0, |last| last + 1))
 }
 
@@ -178,7 +178,7 @@ pub async fn extra_rounds(
             0
         }
     };
-    let missing = (0..plan.steps.runs.steps.len()).map(wanted).collect();
+    let missing = (0..plan.steps.runs.len()).map(wanted).collect();
     // What was measured is there: builds are kept while they are in use.
     let todo: Todo = plan.todo(missing, &|_| true);
     job.site.tell(Event::Again {

@@ -369,7 +369,7 @@ fn next_action(
     let Some(&run) = lane.queue.front() else {
         return lane.live.last().map(undo);
     };
-    let cell = plan.steps.runs.steps[run as usize].cell;
+    let cell = plan.steps.runs.cells[run as usize];
     let needed: Vec<(usize, u32)> = plan.setups_of(cell).collect();
     for need in &needed {
         if let Some(reason) = broken.get(need) {

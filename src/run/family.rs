@@ -131,7 +131,7 @@ pub fn policy(plan: &Plan) -> Policy {
 
 /// Answers all declared comparisons of a plan over the samples that there are.
 pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
-    let judged: HashSet<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let judged: HashSet<Key> = plan.steps.runs.keys.iter().copied().collect();
     let asker = Asker {
         plan,
         samples,

@@ -8,27 +8,29 @@ use std::rc::Rc;
 use super::lookup::{Known, LookupError, failures};
 use super::versions::World;
 use crate::edge::git::Oid;
-use crate::edge::store::{Inputs, Store, StoreError};
+use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{Plan, Todo};
 use crate::plan::steps::{Maker, placeholders};
 use crate::plan::why::{Past, Reason, Sources, why};
 use crate::words::diag::Diagnostic;
+use crate::words::input::{InputTexts, OldInputs, value_in};
 use crate::words::key::Key;
 
 /// Not an input, but kept with them: which commit a version's label meant.
 const COMMIT: &str = "commit";
 
-/// Keeps the inputs of all steps that are about to run.
+/// Keeps the inputs of all steps that are about to run in a session.
 pub fn record(
     plan: &Plan,
     todo: &Todo,
     world: &World,
     store: &Store,
+    session: i64,
 ) -> Result<Result<(), StoreError>, Diagnostic> {
     let placeholders = placeholders(plan.matrix, plan.seconds);
     let maker = Maker::new(plan.matrix, &plan.cells, world, &placeholders);
     let due = |cell: usize| todo.rounds[plan.steps.runs.of_cell[cell] as usize] > 0;
-    let mut texts: Inputs = maker.input_texts(&plan.steps, &due)?;
+    let mut texts = maker.input_texts(&plan.steps, &due)?;
     let old = match store.inputs(&plan.matrix.name) {
         Ok(old) => old,
         Err(error) => return Ok(Err(error)),
@@ -40,11 +42,15 @@ pub fn record(
             texts.insert((place, COMMIT.to_owned()), commit.id.to_string());
         }
     }
-    Ok(store.put_inputs(&plan.matrix.name, &texts, &stale))
+    texts.retain(|input, value| {
+        let old = old.get(input).and_then(|values| value_in(values, None));
+        old != Some(value.as_str())
+    });
+    Ok(store.put_inputs(&plan.matrix.name, session, &texts, &stale))
 }
 
 /// What no step depends on any more: inputs that are gone, or that depend on other axes now.
-fn stale(old: &Inputs, new: &Inputs) -> Vec<(String, String)> {
+fn stale(old: &OldInputs, new: &InputTexts) -> Vec<(String, String)> {
     fn axes(place: &str) -> Vec<&str> {
         let parts = place.split(',').filter_map(|part| part.split_once('='));
         parts.map(|(axis, _)| axis).collect()
@@ -56,7 +62,14 @@ fn stale(old: &Inputs, new: &Inputs) -> Vec<(String, String)> {
     let is_stale = |(place, name): &&(String, String)| {
         name != COMMIT && now.get(name.as_str()) != Some(&axes(place))
     };
-    old.keys().filter(is_stale).cloned().collect()
+    let latest = old
+        .iter()
+        .filter(|(_, values)| value_in(values, None).is_some());
+    latest
+        .map(|(input, _)| input)
+        .filter(is_stale)
+        .cloned()
+        .collect()
 }
 
 /// Why each run step is to be done.
@@ -68,16 +81,13 @@ pub fn reasons(
 ) -> Result<Vec<Reason>, ReasonError> {
     let mut old = match store {
         Some(store) => store.inputs(&plan.matrix.name)?,
-        None => Inputs::new(),
+        None => OldInputs::new(),
     };
-    let mut commits = HashMap::new();
-    old.retain(|(place, name), value| {
-        let is_commit = name == COMMIT;
-        if is_commit {
-            commits.insert(place.clone(), value.clone());
-        }
-        !is_commit
-    });
+    let commits: OldInputs = old.extract_if(|(_, name), _| name == COMMIT).collect();
+    let sessions = match store {
+        Some(store) => sessions(plan, &known.todo, &old, store)?,
+        None => HashMap::new(),
+    };
     let failed = match store {
         Some(store) => failures(plan, store)?,
         None => HashMap::new(),
@@ -91,10 +101,11 @@ pub fn reasons(
     let differences = Differences::new(plan, world, &commits);
     let past = Past {
         inputs: &old,
-        rounds: &|run| known.rounds[run].count(),
+        session: &|run| sessions.get(&run).copied(),
+        rounds: &|run| known.rounds.count(run),
         failure: &|run| failed.get(&run).cloned(),
         broken: &|run| broken.get(&run).cloned(),
-        files: &|cell| differences.of(cell),
+        files: &|cell, session| differences.of(cell, session),
     };
     Ok(why(
         plan,
@@ -102,6 +113,41 @@ pub fn reasons(
         &maker.all_inputs(&plan.steps),
         &past,
     )?)
+}
+
+/// The session in which the cell of each run step that is due was last run.
+fn sessions(
+    plan: &Plan,
+    todo: &Todo,
+    old: &OldInputs,
+    store: &Store,
+) -> Result<HashMap<usize, i64>, StoreError> {
+    let mut sessions = HashMap::new();
+    // Where every input has had one value only it does not matter which session saw it.
+    if old
+        .values()
+        .all(|values| matches!(values.as_slice(), [one] if one.ended.is_none()))
+    {
+        return Ok(sessions);
+    }
+    let label = |run: usize, axis: &str| {
+        let axis = plan.cells.axis(axis);
+        let label = axis.map_or("", |axis| plan.cells.label(plan.cell_of(run), axis));
+        label.to_owned()
+    };
+    let due = (0..plan.steps.runs.len()).filter(|run| todo.rounds[*run] > 0);
+    let mut due: HashMap<(String, String, String), usize> = due
+        .map(|run| {
+            let cell = plan.cells.name(plan.cell_of(run));
+            ((cell, label(run, "machine"), label(run, "version")), run)
+        })
+        .collect();
+    store.for_each_run(&plan.matrix.name, |cell, machine, version, session| {
+        let name = (cell.to_owned(), machine.to_owned(), version.to_owned());
+        sessions.extend(due.remove(&name).map(|run| (run, session)));
+        !due.is_empty()
+    })?;
+    Ok(sessions)
 }
 
 /// Why the builds of run steps failed, by run step.
@@ -123,10 +169,10 @@ fn broken_builds(
     if reasons.is_empty() {
         return Ok(broken);
     }
-    for (run, step) in plan.steps.runs.steps.iter().enumerate() {
+    for (run, cell) in plan.steps.runs.cells.iter().enumerate() {
         let build = plan
-            .build_of(step.cell as usize)
-            .filter(|_| !known.is_built[run]);
+            .build_of(*cell as usize)
+            .filter(|_| !known.is_built(plan, run));
         let reason = build.and_then(|build| reasons.get(&builds[build as usize].key));
         broken.extend(reason.map(|reason| (run, reason.clone())));
     }
@@ -137,10 +183,10 @@ fn broken_builds(
 struct Differences<'a> {
     plan: &'a Plan<'a>,
     world: &'a World<'a>,
-    /// What labels meant before: `version=LABEL` → commit.
-    commits: &'a HashMap<String, String>,
-    /// By version, in the order of the axis.
-    known: RefCell<HashMap<u16, Option<Rc<Difference>>>>,
+    /// What labels meant before.
+    commits: &'a OldInputs,
+    /// By version, in the order of the axis, and session.
+    known: RefCell<HashMap<(u16, Option<i64>), Option<Rc<Difference>>>>,
 }
 
 struct Difference {
@@ -151,7 +197,7 @@ struct Difference {
 }
 
 impl<'a> Differences<'a> {
-    fn new(plan: &'a Plan, world: &'a World, commits: &'a HashMap<String, String>) -> Self {
+    fn new(plan: &'a Plan, world: &'a World, commits: &'a OldInputs) -> Self {
         Differences {
             plan,
             world,
@@ -160,14 +206,14 @@ impl<'a> Differences<'a> {
         }
     }
 
-    /// What can have changed the result of a cell.
-    fn of(&self, cell: &[u16]) -> Result<Option<Sources>, Diagnostic> {
+    /// What can have changed the result of a cell since a session.
+    fn of(&self, cell: &[u16], session: Option<i64>) -> Result<Option<Sources>, Diagnostic> {
         let Some(axis) = self.plan.cells.axis("version") else {
             return Ok(None);
         };
         let mut known = self.known.borrow_mut();
-        let entry = known.entry(cell[axis]);
-        let difference = entry.or_insert_with(|| self.find(axis, cell[axis]).map(Rc::new));
+        let entry = known.entry((cell[axis], session));
+        let difference = entry.or_insert_with(|| self.find(axis, cell[axis], session).map(Rc::new));
         let Some(difference) = difference.clone() else {
             return Ok(None);
         };
@@ -185,11 +231,13 @@ impl<'a> Differences<'a> {
     }
 
     /// A version's label is compared with what it meant before; a new one with the version before it.
-    fn find(&self, axis: usize, value: u16) -> Option<Difference> {
+    fn find(&self, axis: usize, value: u16, session: Option<i64>) -> Option<Difference> {
         let labels = &self.plan.cells.axes[axis].labels;
         let version = self.world.versions.get(&labels[usize::from(value)])?;
         let commit = version.commit.as_ref()?;
-        let (since, before) = match self.commits.get(&format!("version={}", version.label)) {
+        let place = (format!("version={}", version.label), COMMIT.to_owned());
+        let meant = self.commits.get(&place);
+        let (since, before) = match meant.and_then(|values| value_in(values, session)) {
             Some(id) => (None, Oid::parse(id)?),
             None => {
                 let before = &labels[usize::from(value).checked_sub(1)?];

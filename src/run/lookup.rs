@@ -1,13 +1,13 @@
 //! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
 //! Does not know how it is kept.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::repeat::Repetition;
 use crate::edge::artifact::Artifacts;
-use crate::edge::store::{Kind, Rounds, Store, StoreError};
+use crate::edge::store::{Finished, Kind, Store, StoreError};
 use crate::plan::dag::{Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::Key;
@@ -35,14 +35,33 @@ pub type Samples = HashMap<(u32, String), Series>;
 
 /// What is stored of a plan's run steps.
 pub struct Known {
-    pub rounds: Vec<Rounds>,
+    pub rounds: Finished,
     pub todo: Todo,
-    /// Whether what a run step measures is there.
-    pub is_built: Vec<bool>,
+    /// Artifacts of the plan that are there.
+    kept: HashSet<Key>,
     pub repetition: Repetition,
 }
 
 impl Known {
+    /// Whether what a run step measures is there.
+    pub fn is_built(&self, plan: &Plan, run: usize) -> bool {
+        let cell = plan.steps.runs.cells[run] as usize;
+        plan.is_there(cell, &|digest| self.kept.contains(&digest))
+    }
+
+    /// Artifacts that are to be measured and are not there any more.
+    pub fn gone(&self, plan: &Plan) -> BTreeSet<Key> {
+        let runs = (0..plan.steps.runs.len()).filter(|run| self.todo.rounds[*run] > 0);
+        let gone = runs.filter(|run| !self.is_built(plan, *run));
+        gone.filter_map(
+            |run| match plan.subject_of(plan.steps.runs.cells[run] as usize) {
+                Subject::Artifact(digest) => Some(digest),
+                Subject::Installed(_) | Subject::Unbuilt(_) => None,
+            },
+        )
+        .collect()
+    }
+
     /// Names of the machines on which there is something to do.
     pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
         let Some(axis) = plan.cells.axis("machine") else {
@@ -61,10 +80,10 @@ pub fn known(
     store: Option<&Store>,
     artifacts: &Artifacts,
 ) -> Result<Known, LookupError> {
-    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let keys = &plan.steps.runs.keys;
     let rounds = match store {
-        Some(store) => store.finished(&keys)?,
-        None => vec![Rounds::default(); keys.len()],
+        Some(store) => store.finished(keys)?,
+        None => Finished::nothing(keys.len()),
     };
     let mut repetition = Repetition::of(plan);
     let repeat = plan.repeat;
@@ -79,10 +98,9 @@ pub fn known(
         }
     }
     let mut missing = Vec::with_capacity(keys.len());
-    for (run, have) in rounds.iter().enumerate() {
-        let least = (0..repeat.min)
-            .filter(|round| !have.contains(*round))
-            .count() as u32;
+    for run in 0..keys.len() {
+        let least = (0..repeat.min).filter(|round| !rounds.contains(run, *round));
+        let least = least.count() as u32;
         missing.push(match least {
             0 if repeat.until.is_some() => {
                 let enough = repetition.is_enough(plan, run as u32);
@@ -91,23 +109,11 @@ pub fn known(
             least => least,
         });
     }
-    // Thousands of cells have the same artifact: the file system is asked once for each.
-    let kept: RefCell<HashMap<Key, bool>> = RefCell::default();
-    let is_kept = |digest: Key| {
-        let mut kept = kept.borrow_mut();
-        *kept.entry(digest).or_insert_with(|| artifacts.has(digest))
-    };
-    let is_built = |run: usize| {
-        let cell = plan.steps.runs.steps[run].cell as usize;
-        match plan.subject_of(cell) {
-            Subject::Installed(_) => true,
-            Subject::Artifact(digest) => is_kept(digest),
-            Subject::Unbuilt(_) => false,
-        }
-    };
+    let all = plan.steps.subjects.artifacts().into_iter();
+    let kept: HashSet<Key> = all.filter(|digest| artifacts.has(*digest)).collect();
     Ok(Known {
-        is_built: (0..keys.len()).map(is_built).collect(),
-        todo: plan.todo(missing, &is_kept),
+        todo: plan.todo(missing, &|digest| kept.contains(&digest)),
+        kept,
         rounds,
         repetition,
     })
@@ -115,7 +121,7 @@ pub fn known(
 
 /// Samples of the declared metrics of a run step: one list for each round that has them all.
 fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>, String> {
-    let cell = plan.steps.runs.steps[run as usize].cell;
+    let cell = plan.steps.runs.cells[run as usize];
     let names = plan
         .metric_names(cell)
         .map_err(|diagnostic| diagnostic.message)?;
@@ -138,14 +144,14 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>
 
 /// All samples of a plan's run steps.
 pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
-    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
+    let keys = &plan.steps.runs.keys;
     let metrics: HashMap<_, _> = store
         .metrics()?
         .into_iter()
         .map(|metric| (metric.id, metric))
         .collect();
     let mut samples = Samples::new();
-    for stored in store.samples(&keys)? {
+    for stored in store.samples(keys)? {
         let (Ok(run), Some(metric)) =
             (keys.binary_search(&stored.key), metrics.get(&stored.metric))
         else {
@@ -170,8 +176,8 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
 
 /// Why a run step failed the last time, by number.
 pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, StoreError> {
-    let keys: Vec<Key> = plan.steps.runs.steps.iter().map(|step| step.key).collect();
-    let failures = store.failures(&keys)?;
+    let keys = &plan.steps.runs.keys;
+    let failures = store.failures(keys)?;
     let by_run = failures
         .into_iter()
         .filter_map(|failure| Some((keys.binary_search(&failure.key).ok()?, failure.reason)));
@@ -201,13 +207,12 @@ impl Past {
         let shared = steps
             .setups
             .iter()
+            .map(Rc::as_ref)
             .chain([&steps.builds])
             .flat_map(|shared| &shared.steps);
-        let runs = steps.runs.steps.iter().enumerate();
-        let runs = runs
-            .filter(|(run, _)| is_wanted(*run))
-            .map(|(_, step)| step);
-        let mut keys: Vec<Key> = shared.chain(runs).map(|step| step.key).collect();
+        let runs = steps.runs.keys.iter().enumerate();
+        let runs = runs.filter(|(run, _)| is_wanted(*run)).map(|(_, key)| *key);
+        let mut keys: Vec<Key> = shared.map(|step| step.key).chain(runs).collect();
         keys.sort_unstable();
         keys.dedup();
         for (key, duration) in keys.iter().zip(store.durations(&keys)?) {

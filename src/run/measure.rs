@@ -42,7 +42,7 @@ impl Executor<'_> {
         round: u32,
     ) -> Result<Outcome, RunError> {
         let plan = self.job.plan;
-        let step = plan.steps.runs.steps[run as usize];
+        let step = plan.run_step(run);
         let tuple = plan.cells.cell(step.cell as usize);
         let cell = plan.cells.name(tuple);
         self.job.site.tell(Event::RunStarted {

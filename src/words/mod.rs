@@ -2,6 +2,7 @@
 //! Knows no file, process, clock or database.
 
 pub mod diag;
+pub mod input;
 pub mod key;
 pub mod pattern;
 pub mod sample;

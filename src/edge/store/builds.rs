@@ -6,13 +6,14 @@ use std::collections::HashMap;
 use rusqlite::params;
 
 use super::{Store, StoreError};
+use crate::words::input::{InputTexts, OldInputs, OldValue};
 use crate::words::key::Key;
 
 /// Rows of inputs of one matrix that are read.
 const INPUTS_MAX: i64 = 2_000_000;
 
-/// An input of a step: `(projection, name)` → value.
-pub type Inputs = HashMap<(String, String), String>;
+/// Values of one input in one place that are kept, the latest ones.
+const VALUES_KEPT_MAX: u32 = 16;
 
 impl Store {
     /// What each build gave, by the key of its inputs.
@@ -91,48 +92,94 @@ impl Store {
         self.sqlite(write())
     }
 
-    /// The inputs that the steps of a matrix had when they were last run.
-    pub fn inputs(&self, matrix: &str) -> Result<Inputs, StoreError> {
+    /// The inputs that the steps of a matrix had in its sessions.
+    pub fn inputs(&self, matrix: &str) -> Result<OldInputs, StoreError> {
         let read = || {
-            self.db
-                .prepare_cached(
-                    "SELECT projection, name, value FROM input WHERE matrix = ?1 LIMIT ?2",
-                )?
-                .query_map(params![matrix, INPUTS_MAX], |row| {
-                    Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
-                })?
-                .collect()
+            let mut inputs = OldInputs::new();
+            let mut statement = self.db.prepare_cached(
+                "SELECT projection, name, since, ended, value FROM input WHERE matrix = ?1
+                 ORDER BY projection, name, since LIMIT ?2",
+            )?;
+            let mut rows = statement.query(params![matrix, INPUTS_MAX])?;
+            while let Some(row) = rows.next()? {
+                let values = inputs.entry((row.get(0)?, row.get(1)?)).or_default();
+                values.push(OldValue {
+                    since: row.get(2)?,
+                    ended: row.get(3)?,
+                    value: row.get(4)?,
+                });
+            }
+            Ok(inputs)
         };
         self.sqlite(read())
     }
 
-    /// Replaces inputs, forgets those that are `stale`, and leaves those of other cells as they are.
+    /// Notes the inputs that are other than before from a session on, and which of the old ones do
+    /// not hold any more. Those of the last few sessions that changed one are kept.
     pub fn put_inputs(
         &self,
         matrix: &str,
-        inputs: &Inputs,
+        session: i64,
+        new: &InputTexts,
         stale: &[(String, String)],
     ) -> Result<(), StoreError> {
         self.check_name("matrix", matrix)?;
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
             {
+                let mut end = transaction.prepare_cached(
+                    "UPDATE input SET ended = ?4
+                     WHERE matrix = ?1 AND projection = ?2 AND name = ?3 AND ended IS NULL",
+                )?;
                 let mut insert = transaction.prepare_cached(
-                    "INSERT INTO input (matrix, projection, name, value) VALUES (?1, ?2, ?3, ?4)
-                     ON CONFLICT DO UPDATE SET value = excluded.value",
+                    "INSERT INTO input (matrix, projection, name, since, value)
+                     VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT DO UPDATE SET value = excluded.value, ended = NULL",
                 )?;
-                let mut delete = transaction.prepare_cached(
-                    "DELETE FROM input WHERE matrix = ?1 AND projection = ?2 AND name = ?3",
+                let mut forget = transaction.prepare_cached(
+                    "DELETE FROM input WHERE matrix = ?1 AND projection = ?2 AND name = ?3
+                         AND since < (SELECT since FROM input
+                             WHERE matrix = ?1 AND projection = ?2 AND name = ?3
+                             ORDER BY since DESC LIMIT 1 OFFSET ?4)",
                 )?;
-                for (projection, name) in stale {
-                    delete.execute(params![matrix, projection, name])?;
+                for (projection, name) in stale.iter().chain(new.keys()) {
+                    end.execute(params![matrix, projection, name, session])?;
                 }
-                for ((projection, name), value) in inputs {
-                    insert.execute(params![matrix, projection, name, value])?;
+                for ((projection, name), value) in new {
+                    insert.execute(params![matrix, projection, name, session, value])?;
+                    forget.execute(params![matrix, projection, name, VALUES_KEPT_MAX - 1])?;
                 }
             }
             transaction.commit()
         };
         self.sqlite(write())
+    }
+
+    /// Calls `on_run(cell, machine, version, session)` for the run steps that were tried in a
+    /// matrix's sessions, the latest session first, until it returns false.
+    pub fn for_each_run(
+        &self,
+        matrix: &str,
+        mut on_run: impl FnMut(&str, &str, &str, i64) -> bool,
+    ) -> Result<(), StoreError> {
+        let mut read = || {
+            let snapshot = self.db.unchecked_transaction()?;
+            let mut statement = snapshot.prepare_cached(
+                "SELECT attempt.cell, attempt.machine, attempt.version, session.id
+                 FROM session CROSS JOIN attempt ON attempt.session = session.id
+                 WHERE session.matrix = ?1 AND attempt.kind = 'run'
+                       AND attempt.outcome <> 'interrupted'
+                 ORDER BY session.id DESC",
+            )?;
+            let mut rows = statement.query([matrix])?;
+            while let Some(row) = rows.next()? {
+                let text = |index| Ok::<_, rusqlite::Error>(row.get_ref(index)?.as_str()?);
+                if !on_run(text(0)?, text(1)?, text(2)?, row.get(3)?) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        self.sqlite(read())
     }
 }

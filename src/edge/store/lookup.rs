@@ -1,10 +1,12 @@
 //! Owns looking up by key: what is finished, its samples, durations, last failures.
 //! Does not know how many cells share a key.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use rusqlite::{Row, params};
+use rusqlite::{Connection, Row, params};
 
+use super::open::CACHE_KIB_MAX;
 use super::record::Direction;
 use super::{AttemptId, Kind, Metric, Store, StoreError, StoredSample};
 use crate::words::key::Key;
@@ -13,8 +15,11 @@ use crate::words::sample::Sample;
 /// Looking up one key costs about as much as stepping over this many rows of a scan.
 const LOOKUP_ROWS: i64 = 16;
 
+/// Pages kept during a scan.
+const SCAN_CACHE_KIB: i64 = 1 << 10;
+
 /// Attempts that a typical duration is the mean of, the latest ones.
-const DURATION_ATTEMPTS_MAX: u32 = 10_000;
+const DURATION_ATTEMPTS_MAX: u32 = 1_000;
 
 // Statements of `for_keys`: the first column is the key, by which they are ordered.
 
@@ -47,41 +52,49 @@ pub(super) const STATEMENTS: [(&str, &str); 4] = [
     (FAILURES, "USING INDEX failure_by_key"),
 ];
 
-/// The finished rounds of a key. As rounds are run in order, this is nearly always 0..n, and then
-/// it owns no memory.
+/// The finished rounds of keys, by their place in the list that was looked up. As rounds are run in
+/// order, those of a key are nearly always 0..n.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rounds {
-    /// All rounds below this one are finished, this one is not.
-    first: u32,
+pub struct Finished {
+    /// Key → all rounds below this one are finished, this one is not.
+    firsts: Vec<u32>,
     /// Finished ones above it, ascending.
-    beyond: Vec<u32>,
+    beyond: HashMap<usize, Vec<u32>>,
 }
 
-impl Rounds {
-    /// Takes rounds in ascending order.
-    fn push(&mut self, round: u32) {
-        if round == self.first {
-            self.first += 1;
-        } else {
-            self.beyond.push(round);
+impl Finished {
+    /// Nothing is finished of so many keys.
+    pub fn nothing(keys: usize) -> Finished {
+        Finished {
+            firsts: vec![0; keys],
+            beyond: HashMap::new(),
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.count() == 0
+    /// Takes rounds in ascending order.
+    fn push(&mut self, key: usize, round: u32) {
+        if round == self.firsts[key] {
+            self.firsts[key] += 1;
+        } else {
+            self.beyond.entry(key).or_default().push(round);
+        }
     }
 
-    pub fn count(&self) -> usize {
-        self.first as usize + self.beyond.len()
+    fn beyond(&self, key: usize) -> &[u32] {
+        self.beyond.get(&key).map_or(&[], Vec::as_slice)
     }
 
-    pub fn contains(&self, round: u32) -> bool {
-        round < self.first || self.beyond.binary_search(&round).is_ok()
+    pub fn count(&self, key: usize) -> usize {
+        self.firsts[key] as usize + self.beyond(key).len()
     }
 
-    /// Ascending.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..self.first).chain(self.beyond.iter().copied())
+    pub fn contains(&self, key: usize, round: u32) -> bool {
+        round < self.firsts[key] || self.beyond(key).binary_search(&round).is_ok()
+    }
+
+    /// Those of a key, ascending.
+    pub fn rounds(&self, key: usize) -> impl Iterator<Item = u32> + '_ {
+        (0..self.firsts[key]).chain(self.beyond(key).iter().copied())
     }
 }
 
@@ -99,13 +112,15 @@ impl Store {
     /// The finished rounds of each key, in the order of `keys`, which must ascend strictly.
     /// One scan of the index, or a look-up for each key where they are few: 10^6 keys that are all
     /// done take about 0.3 s.
-    pub fn finished(&self, keys: &[Key]) -> Result<Vec<Rounds>, StoreError> {
-        let mut rounds = vec![Rounds::default(); keys.len()];
+    pub fn finished(&self, keys: &[Key]) -> Result<Finished, StoreError> {
+        let mut finished = Finished::nothing(keys.len());
+        // No page is read twice: one after the other they need little room.
+        let _scan = self.sqlite(SmallCache::of(&self.db))?;
         self.for_keys(keys, FINISHED, |index, row| {
-            rounds[index].push(row.get(1)?);
+            finished.push(index, row.get(1)?);
             Ok(())
         })?;
-        Ok(rounds)
+        Ok(finished)
     }
 
     /// All samples of the keys, which must ascend strictly; ordered by key, round and metric.
@@ -253,6 +268,23 @@ impl Store {
         self.db
             .prepare_cached("SELECT coalesce(max(id), 0) FROM attempt")?
             .query_row([], |row| row.get(0))
+    }
+}
+
+/// While this lives the connection keeps few pages.
+struct SmallCache<'a>(&'a Connection);
+
+impl<'a> SmallCache<'a> {
+    fn of(db: &'a Connection) -> rusqlite::Result<Self> {
+        db.pragma_update(None, "cache_size", -SCAN_CACHE_KIB)?;
+        Ok(SmallCache(db))
+    }
+}
+
+impl Drop for SmallCache<'_> {
+    fn drop(&mut self) {
+        // It is about room alone: what fails here is told by the next statement.
+        let _ = self.0.pragma_update(None, "cache_size", -CACHE_KIB_MAX);
     }
 }
 

@@ -28,12 +28,11 @@ use crate::words::key::Key;
 use crate::words::sample::{Better, Sample};
 
 pub use beside::{Beside, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
-pub use builds::Inputs;
 pub use error::{StoreError, StoreErrorKind};
 pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
 pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
-pub use lookup::{Failure, Rounds};
+pub use lookup::{Failure, Finished};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX};
 pub use standing::{Acceptance, AcceptedFrom, Pair, SeriesId, Told};
 

@@ -16,6 +16,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
     include_str!("schema_4.sql"),
+    include_str!("schema_5.sql"),
 ];
 
 /// `mtrx`, in the header of the file: tells our database from that of another program.
@@ -28,7 +29,7 @@ const STATEMENTS_CACHED_MAX: usize = 64;
 
 /// Pages kept in memory, taken as they are read. SQLite's own 2 MiB make every look-up by a random
 /// key of a large database a read of the file.
-const CACHE_KIB_MAX: i64 = 128 << 10;
+pub(super) const CACHE_KIB_MAX: i64 = 128 << 10;
 
 /// Problems listed by an integrity check at the most.
 const PROBLEMS_MAX: u32 = 10;

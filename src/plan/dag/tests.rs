@@ -43,7 +43,7 @@ fn keys(text: &str) -> BTreeMap<String, Key> {
 fn keys_with(text: &str, digests: &dyn Digests) -> BTreeMap<String, Key> {
     let matrix = read(text);
     let plan = plan(&matrix, &Choice::default(), digests).unwrap();
-    let step = |cell: usize| plan.steps.runs.steps[plan.steps.runs.of_cell[cell] as usize].key;
+    let step = |cell: usize| plan.key_of(cell as u32);
     let cells = plan.cells.iter().enumerate();
     cells
         .map(|(index, cell)| (plan.cells.name(cell), step(index)))
@@ -83,9 +83,15 @@ fn cells_share_the_steps_whose_axes_they_agree_on() {
         .iter()
         .map(|setup| setup.steps.len())
         .collect();
-    assert_eq!((steps, plan.steps.runs.steps.len()), (vec![1, 2], 4));
-    assert_eq!(plan.steps.setups[0].of_cell, [0, 0, 0, 0]);
-    assert_eq!(plan.steps.setups[1].of_cell, [0, 0, 1, 1]);
+    assert_eq!((steps, plan.steps.runs.len()), (vec![1, 2], 4));
+    let steps = |setup: usize| -> Vec<_> {
+        let cells = plan.cells.iter();
+        cells
+            .map(|cell| plan.steps.setups[setup].of(cell))
+            .collect()
+    };
+    assert_eq!(steps(0), [0, 0, 0, 0].map(Some));
+    assert_eq!(steps(1), [0, 0, 1, 1].map(Some));
     assert_eq!(plan.compares[0].groups, 2);
     assert_eq!(plan.compares[0].of_cell, [0, 1, 0, 1]);
 }
@@ -216,7 +222,7 @@ fn cells_with_the_same_command_share_a_run_step() {
     );
     let matrix = read(&text);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    assert_eq!((plan.cells.len(), plan.steps.runs.steps.len()), (4, 2));
+    assert_eq!((plan.cells.len(), plan.steps.runs.len()), (4, 2));
 }
 
 #[test]
@@ -250,13 +256,11 @@ fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
     let matrix = read(MATRIX);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
     let todo = plan.todo(vec![2; 4], &|_| true);
-    let graph = graph(&plan, &todo);
-    let slow = plan.steps.runs.steps[2].key;
+    let slow = plan.steps.runs.keys[2];
     let seconds = |n| move |_: Key| Duration::from_secs(n);
     let estimate = estimate(
         &plan,
         &todo,
-        &graph,
         &Durations {
             build: &seconds(100),
             setup: &seconds(1),

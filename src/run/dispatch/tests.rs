@@ -52,7 +52,7 @@ impl<'p> Bench<'p> {
                 .filter(|round| !have(run).contains(round))
                 .count() as u32
         };
-        let rounds = (0..plan.steps.runs.steps.len()).map(missing).collect();
+        let rounds = (0..plan.steps.runs.len()).map(missing).collect();
         let todo = plan.todo(rounds, &|_| true);
         Bench {
             plan,

@@ -91,8 +91,12 @@ fn what_was_acknowledged_survives_sigkill() {
 
         let store = Store::open_existing(folder.path()).unwrap();
         store.integrity().unwrap();
-        let finished = &store.finished(&[key(1)]).unwrap()[0];
-        assert!(acknowledged.iter().all(|round| finished.contains(*round)));
+        let finished = store.finished(&[key(1)]).unwrap();
+        assert!(
+            acknowledged
+                .iter()
+                .all(|round| finished.contains(0, *round))
+        );
         for found in store.samples(&[key(1)]).unwrap() {
             assert_eq!(found.sample.value, f64::from(found.sample.round));
         }
@@ -131,8 +135,10 @@ fn a_full_disk_is_told_and_loses_nothing() {
     };
     assert_eq!(error.kind, StoreErrorKind::DiskFull);
     assert_eq!(
-        store.finished(&[key(1)]).unwrap()[0]
-            .iter()
+        store
+            .finished(&[key(1)])
+            .unwrap()
+            .rounds(0)
             .collect::<Vec<_>>(),
         recorded
     );
@@ -310,7 +316,7 @@ fn a_locked_database_is_told() {
         .unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Locked);
     // Reading goes on meanwhile.
-    assert!(store.finished(&[key(1)]).unwrap()[0].is_empty());
+    assert_eq!(store.finished(&[key(1)]).unwrap().count(0), 0);
     other.execute_batch("COMMIT").unwrap();
     record(&mut store, &attempt(session, key(1), 0), 1.0);
 }
