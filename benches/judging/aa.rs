@@ -109,8 +109,16 @@ fn share(part: usize, whole: usize) -> String {
         }
         low
     };
-    let low = if part == 0 { 0.0 } else { quantile(k, n - k + 1.0, 0.025) };
-    let high = if part == whole { 1.0 } else { quantile(k + 1.0, n - k, 0.975) };
+    let low = if part == 0 {
+        0.0
+    } else {
+        quantile(k, n - k + 1.0, 0.025)
+    };
+    let high = if part == whole {
+        1.0
+    } else {
+        quantile(k + 1.0, n - k, 0.975)
+    };
     format!("{:.3} [{low:.3}, {high:.3}]", k / n.max(1.0))
 }
 
@@ -199,17 +207,12 @@ fn measure_again(
     extra
 }
 
-fn judge(
-    cells: &[Cell],
-    family: &mut [(Question, Comparison)],
-    fresh: &BTreeMap<usize, Fresh>,
-) {
+fn judge(cells: &[Cell], family: &mut [(Question, Comparison)], fresh: &BTreeMap<usize, Fresh>) {
     for (i, again) in fresh {
         let cell = &cells[*i];
         let told = confirm::confirmed(&cell.screen, &again.looks, &Policy::default());
-        family[*i].1 = told.unwrap_or_else(|| {
-            confirm::given_up(&cell.compared(&cell.with(Some(again))))
-        });
+        family[*i].1 =
+            told.unwrap_or_else(|| confirm::given_up(&cell.compared(&cell.with(Some(again)))));
     }
     let again: Vec<bool> = (0..FAMILY).map(|i| fresh.contains_key(&i)).collect();
     confirm::decide(family, &again);
@@ -277,13 +280,7 @@ fn add(sum: &mut [usize; 3], more: [usize; 3]) {
 }
 
 /// Interleaved rounds A B, B A, … of consecutive noise.
-fn draw(
-    pool: &Pool,
-    rounds: u32,
-    shift: f64,
-    session: i64,
-    random: &mut Random,
-) -> Sides {
+fn draw(pool: &Pool, rounds: u32, shift: f64, session: i64, random: &mut Random) -> Sides {
     let rounds = rounds as usize;
     let noise = blocks(pool, 2 * rounds, random);
     let sample = |round: usize, at: usize, shift: f64| Sample {

@@ -233,7 +233,8 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let store = RefCell::new(Store::open(&loaded.state)?);
     let plan = current_plan(args, &loaded, &looked, &store)?;
     let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
-    if known.todo.is_nothing() {
+    let begun = confirm::is_begun(&plan, &store.borrow())?;
+    if known.todo.is_nothing() && !begun {
         say(&format!(
             "nothing to do: all {} are stored",
             count(plan.cells.len(), "cell")
@@ -244,7 +245,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             ran: false,
         });
     }
-    let names = known.machines(&plan);
+    let names = known.machines(&plan, begun);
     drop(plan);
     let (_, summary) = session(args, &loaded, &looked, &names, &store, &progress).await?;
     // Builds have changed what the keys are.

@@ -85,7 +85,11 @@ const EVIDENCE_DEGREES_MAX: f64 = 16.0;
 /// differences within rounds beside it, which drift does not hide; on the scale that [`compare`] uses.
 pub fn evidence(baseline: &[Sample], candidate: &[Sample], question: &Question) -> f64 {
     let (base, cand) = (usable(baseline).0, usable(candidate).0);
-    let raw: Vec<f64> = base.iter().chain(&cand).map(|sample| sample.value).collect();
+    let raw: Vec<f64> = base
+        .iter()
+        .chain(&cand)
+        .map(|sample| sample.value)
+        .collect();
     let scale = Scale::of(&raw);
     let values: Vec<f64> = raw.iter().map(|value| scale.apply(*value)).collect();
     let (a, b) = values.split_at(base.len());

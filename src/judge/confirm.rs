@@ -66,7 +66,9 @@ impl Policy {
     pub fn stages(&self) -> Vec<Stage> {
         let rounds = self.rounds.min(ROUNDS_MAX);
         let before = STAGES.into_iter().filter(|stage| stage.0 < rounds);
-        let ends: Vec<(u32, f64)> = before.chain((rounds > 0).then_some((rounds, 1.0))).collect();
+        let ends: Vec<(u32, f64)> = before
+            .chain((rounds > 0).then_some((rounds, 1.0)))
+            .collect();
         let stage = |i: usize| Stage {
             from: if i == 0 { 0 } else { ends[i - 1].0 },
             to: ends[i].0,
@@ -122,7 +124,10 @@ pub fn confirmed(screen: &Comparison, looks: &[Comparison], policy: &Policy) -> 
     let last = looks.last()?;
     let least = looks.iter().filter(agrees).filter_map(|look| look.p);
     let count = policy.stages().iter().filter(|stage| stage.is_look).count();
-    let p = least.fold(f64::INFINITY, f64::min) * count as f64 / 2.0;
+    let p = match agrees(&last) {
+        true => least.fold(f64::INFINITY, f64::min) * count as f64 / 2.0,
+        false => 1.0,
+    };
     Some(Comparison {
         // Where the rerun gave nothing to judge by, that is the word for the whole.
         p: last.p.map(|_| p.min(1.0)),

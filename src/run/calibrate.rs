@@ -40,7 +40,7 @@ pub async fn measure(
 ) -> Result<Summary, RunError> {
     let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
     let first = next_round(job, &all)?;
-    extra_rounds(job, &all, first, rounds, interrupts).await
+    extra_rounds(job, &all, (first, first + rounds), interrupts).await
 }
 
 /// Judges each cell against itself over the samples of `session`, and takes its noise from all that is

@@ -62,13 +62,13 @@ impl Known {
         .collect()
     }
 
-    /// Names of the machines on which there is something to do.
-    pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
+    /// Names of the machines on which there is something to do, or of `all`.
+    pub fn machines(&self, plan: &Plan, all: bool) -> BTreeSet<String> {
         let Some(axis) = plan.cells.axis("machine") else {
             return BTreeSet::new();
         };
         let runs = self.todo.rounds.iter().enumerate();
-        runs.filter(|(_, rounds)| **rounds > 0)
+        runs.filter(|(_, rounds)| all || **rounds > 0)
             .map(|(run, _)| plan.cells.label(plan.cell_of(run), axis).to_owned())
             .collect()
     }
