@@ -395,3 +395,19 @@ pub fn summary(samples: &[Sample]) -> Option<Summary> {
         n: values.len(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::config::matrix::Confirm;
+    use crate::judge::confirm::Policy;
+
+    #[test]
+    fn what_a_matrix_gets_by_default_is_the_policy_that_was_measured() {
+        let Confirm { rounds, max } = Confirm::default();
+        let declared = Policy {
+            rounds,
+            budget: max,
+        };
+        assert_eq!(declared, Policy::default());
+    }
+}
