@@ -114,10 +114,11 @@ pub fn afforded(evidence: &[f64], stage: Stage, left: &mut f64) -> Vec<usize> {
 /// What is told of a finding that was measured again, given what the screen said and the comparisons of all its
 /// fresh rounds at each look so far, before [`decide`].
 ///
-/// p = looks/2 · the least p′ of the looks, where a look that points the other way than the screen has 1. Under "no
-/// difference" the fresh rounds do not depend on the screen: a one-sided p-value, times the number of
-/// looks that there can be (Bonferroni). No sample counts twice. Ratio and
-/// interval are the last look's: the screen's are biased, being chosen for their size. None without a look.
+/// p = looks · the least p′ of the looks, where a look that points the other way than the screen has 1. Under "no
+/// difference" the fresh rounds do not depend on the screen, and the number of looks that there can be pays for
+/// choosing among them (Bonferroni); as directions must agree there is a factor of two to spare. No sample counts
+/// twice. Ratio and interval are the last look's: the screen's are biased, being chosen for their
+/// size. None without a look.
 pub fn confirmed(screen: &Comparison, looks: &[Comparison], policy: &Policy) -> Option<Comparison> {
     let direction = |comparison: &Comparison| comparison.difference.unwrap_or(0.0);
     let agrees = |look: &&Comparison| direction(screen) * direction(look) > 0.0;
@@ -125,7 +126,7 @@ pub fn confirmed(screen: &Comparison, looks: &[Comparison], policy: &Policy) -> 
     let least = looks.iter().filter(agrees).filter_map(|look| look.p);
     let count = policy.stages().iter().filter(|stage| stage.is_look).count();
     let p = match agrees(&last) {
-        true => least.fold(f64::INFINITY, f64::min) * count as f64 / 2.0,
+        true => least.fold(f64::INFINITY, f64::min) * count as f64,
         false => 1.0,
     };
     Some(Comparison {
