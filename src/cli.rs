@@ -16,6 +16,7 @@ mod past;
 mod plan;
 mod profiles;
 mod run;
+mod session;
 mod show;
 mod sides;
 
@@ -32,7 +33,8 @@ pub enum Exit {
     Fine = 0,
     /// A comparison that gates found a regression.
     Regression = 1,
-    /// The command line or a file is wrong, or the store cannot be used: nothing was run.
+    /// The command line or a file is wrong, or the store cannot be used. What was measured before a run met
+    /// such an error is stored.
     Usage = 2,
     /// Some cells failed, or a file was refused by its parser.
     Failed = 3,

@@ -1,4 +1,4 @@
-//! Owns builds that are cut short: by a kill, by a full disk, by another run of the same matrix.
+//! Owns builds beside each other, and those cut short: by a kill, a full disk, another run of the same matrix.
 //! Does not know what is measured with what was built.
 
 #[allow(dead_code)]
@@ -14,7 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::process::Command;
 use std::time::Duration;
 
-use lab::{Lab, Ran, need};
+use lab::{Lab, Ran, need, shell};
 use repo::Repo;
 
 const KILLS: u64 = 30;
@@ -197,4 +197,67 @@ fn two_runs_at_once_do_each_step_once() {
         assert_eq!(lab.count(&attempts), count as i64, "{kind}");
     }
     assert_whole(&lab, 1);
+}
+
+#[test]
+fn gc_stays_away_from_a_run() {
+    let lab = Lab::new(&shell(
+        "touch $TMPDIR/started; until test -e $TMPDIR/go; do sleep 0.02; done; echo v=1",
+    ));
+    let gc = || {
+        let words = ["gc", "matrix.toml", "--max-size", "1k"];
+        lab.matrix(&words).output().unwrap()
+    };
+    let running = lab.start();
+    lab.wait_for("started");
+    let refused = gc();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+    assert!(told.contains("in use by a run"), "{told}");
+    lab.touch("go");
+    running.wait().assert_code(0);
+    assert_eq!(gc().status.code(), Some(0));
+}
+
+#[test]
+fn builds_of_different_folders_go_side_by_side_and_never_beside_a_measurement() {
+    let repo = repo();
+    // Each first build of a folder waits for the other one; in a folder there is one at a time.
+    let matrix = r#"
+        [machines.here]
+        via         = "local"
+        build_slots = 2
+        [axes]
+        machine = ["here"]
+        option  = ["a", "b"]
+        [subject.git]
+        repo  = "nowhere"
+        paths = ["src"]
+        [build]
+        run = [
+          ["sh", "-c", "mkdir alone && touch $TMPDIR/begun-{{ option }} && echo begin >> $TMPDIR/log"],
+          ["sh", "-c", "while ! test -e $TMPDIR/begun-a -a -e $TMPDIR/begun-b; do sleep 0.01; done"],
+          ["sh", "-c", "cat $0 > prog; echo {{ option }} {{ jobs }} >> prog; rmdir alone; echo end >> $TMPDIR/log", "{{ src }}/src"],
+        ]
+        artifacts = ["prog"]
+        [run]
+        command = ["sh", "-c", "echo measure >> $TMPDIR/log; echo v=$(head -c 2 $0)", "{{ bin }}/prog"]
+        parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+        repeat  = 2
+        [metrics.v]
+        better = "higher"
+    "#;
+    let lab = Lab::new(matrix);
+    let ran = run(&lab, &words(&repo.path()));
+    ran.assert_code(0);
+    let log = lab.log();
+    let (builds, measurements) = log.split_at(2 * 2 * VERSIONS);
+    assert_eq!(builds[..2], ["begin", "begin"], "{log:?}");
+    assert_eq!(
+        builds.iter().filter(|line| *line == "end").count(),
+        2 * VERSIONS
+    );
+    assert_eq!(measurements.len(), 2 * 2 * VERSIONS, "{log:?}");
+    assert!(measurements.iter().all(|line| line == "measure"), "{log:?}");
+    lab.assert_clean();
 }

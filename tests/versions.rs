@@ -462,4 +462,56 @@ fn a_subject_that_is_only_built_needs_a_version() {
         errors.contains("say what to build, `--version REV`"),
         "{errors}"
     );
+    let planned = lab.matrix(&["plan", "matrix.toml"]).output().unwrap();
+    assert_eq!(planned.status.code(), Some(2));
+    let told = String::from_utf8_lossy(&planned.stderr).replace("\n         ", " ");
+    assert!(told.contains("`[subject] installed`"), "{told}");
+}
+
+#[test]
+fn an_artifact_that_is_gone_is_built_again() {
+    let repo = Repo::new();
+    let mut sources = Sources {
+        core: (1, 0),
+        a: (50, 0),
+        b: (1, 0),
+        is_broken: false,
+    };
+    let commit = |sources: &Sources| {
+        for (name, text) in sources.texts() {
+            repo.write(name, &text);
+        }
+        repo.commit("next");
+    };
+    commit(&sources);
+    let lab = Lab::new(MATRIX);
+    let path = repo.path();
+    let main = ["--repo", &path, "--version", "main"];
+    lab.start_with("matrix.toml", "events", &main)
+        .wait()
+        .assert_code(0);
+    let artifacts = fs::read_dir(lab.path(".matrix/artifacts")).unwrap();
+    let folders = artifacts
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir());
+    let first: Vec<_> = folders.collect();
+    assert_eq!(first.len(), 1);
+    // In cells of `b` the first artifact goes on standing for the second.
+    sources.a.0 += 1;
+    commit(&sources);
+    lab.start_with("matrix.toml", "events", &main)
+        .wait()
+        .assert_code(0);
+    fs::remove_dir_all(&first[0]).unwrap();
+    lab.write(&MATRIX.replace("[1, 2]", "[1, 2, 3]"));
+    let ran = lab.start_with("matrix.toml", "events", &main).wait();
+    ran.assert_code(0);
+    assert_eq!(ran.document["failed"], Value::Array(Vec::new()));
+    let cells = ran.cells();
+    assert!(
+        cells.iter().any(|cell| cell.contains("backend=b,size=3")),
+        "{cells:?}"
+    );
+    let again = lab.start_with("matrix.toml", "events", &main).wait();
+    assert_eq!((built(&again), again.measured()), (Vec::new(), Vec::new()));
 }

@@ -136,6 +136,8 @@ struct Matrix {
     x: Vec<String>,
     parser: String,
     timeout_s: usize,
+    /// Knobs of the profile, which no machine has: nothing is set.
+    knobs: Vec<(&'static str, usize)>,
 }
 
 impl Matrix {
@@ -174,7 +176,15 @@ impl Matrix {
             x: ["x1", "x2", "x3"].map(str::to_owned).to_vec(),
             parser: r"(?P<name>\w+)=(?P<value>\d+)".to_owned(),
             timeout_s: 60,
+            knobs: vec![("kernel.lab_one", 1), ("kernel.lab_two", 2)],
         }
+    }
+
+    fn profile(&self) -> String {
+        let knobs = self.knobs.iter();
+        let lines =
+            knobs.map(|(name, value)| format!("sysctl \"{name}\" {value} optional=#true\n"));
+        lines.collect()
     }
 
     fn toml(&self) -> String {
@@ -202,7 +212,11 @@ paths = ["src/b"]
 when  = "x == 'x2'"
 [requires]
 commands = ["tool-a", "tool-b"]
+[machines.here]
+via = "local"
+profile = "lab"
 [axes]
+machine = ["here"]
 flavour = ["f1", "f2"]
 x = {:?}
 y = ["p", "q"]
@@ -259,6 +273,8 @@ impl Bench {
             random: Random(1),
         };
         fs::create_dir(bench.lab.path("bin")).unwrap();
+        fs::create_dir(bench.lab.path("profiles")).unwrap();
+        bench.write(&bench.matrix);
         for program in ["tool-a", "tool-b", "prog"] {
             bench.program(program, "first");
         }
@@ -409,6 +425,15 @@ impl Bench {
                 );
                 Some((told, Cells::All.count(false)))
             }
+            10 => {
+                let at = self.random.below(matrix.knobs.len());
+                let (name, old) = matrix.knobs[at];
+                let new = 10 + self.random.below(1_000_000);
+                matrix.knobs[at].1 = new;
+                self.write(&matrix);
+                let told = format!("profile sysctl {name}: `{old} optional` → `{new} optional`");
+                Some((told, Cells::All.count(false)))
+            }
             _ => {
                 matrix.timeout_s += 1 + self.random.below(100);
                 self.lab.write(&matrix.toml());
@@ -417,8 +442,13 @@ impl Bench {
         }
     }
 
+    fn write(&self, matrix: &Matrix) {
+        self.lab.write(&matrix.toml());
+        fs::write(self.lab.path("profiles/lab.kdl"), matrix.profile()).unwrap();
+    }
+
     fn put_back(&self, commit: &str) {
-        self.lab.write(&self.matrix.toml());
+        self.write(&self.matrix);
         self.repo.git(&["reset", "--quiet", "--hard", commit]);
         for program in ["tool-a", "tool-b", "prog"] {
             self.program(program, "first");
@@ -449,7 +479,7 @@ fn each_change_is_named_where_it_counts() {
         .map(|n| n.parse().unwrap());
     let mut wrong = Vec::new();
     for number in 0..mutations.unwrap_or(MUTATIONS_DEFAULT) {
-        let kind = bench.random.below(11);
+        let kind = bench.random.below(12);
         let expected = bench.mutate(kind);
         let (told, reruns) = bench.told();
         let steps = expected.as_ref().map_or(0, |(_, steps)| *steps);
@@ -481,4 +511,38 @@ fn what_was_told_and_run_is_not_told_again() {
     bench.lab.write(&bench.matrix.toml());
     let told = "set-up data, command 1, word 4: `s1` → `s9`".to_owned();
     assert_eq!(bench.told(), (vec![(told, 24)], 24));
+}
+
+#[test]
+fn a_cell_is_compared_with_what_it_was_run_with() {
+    let mut bench = Bench::new();
+    let told = |text: &str, steps| (vec![(text.to_owned(), steps)], steps);
+    // The same input in all cells; a third of them is run with it.
+    bench.matrix.run[3] = Word::plain("w9");
+    bench.write(&bench.matrix);
+    let first = "run command, word 4: `w1` → `w9`";
+    assert_eq!(bench.told(), told(first, 24));
+    bench.matrix(&["run", "--only", "x == 'x1'"]);
+    assert_eq!(bench.told(), told(first, 16));
+    // It is gone; one half of those that still had the old one is run without it.
+    bench.matrix.run.remove(3);
+    bench.write(&bench.matrix);
+    bench.matrix(&["run", "--only", "x == 'x2'"]);
+    let told = bench.told();
+    assert_eq!(
+        told,
+        (
+            ["w1", "w9"]
+                .map(|old| (format!("run command: `{old}` → `(nothing)`"), 8))
+                .to_vec(),
+            16
+        )
+    );
+    bench.matrix(&["run"]);
+    assert_eq!(bench.told(), (Vec::new(), 0));
+    // What was gone in between comes back.
+    bench.matrix.run.insert(3, Word::plain("w9"));
+    bench.write(&bench.matrix);
+    let told = "run command: `(nothing)` → `w9`".to_owned();
+    assert_eq!(bench.told(), (vec![(told, 16)], 16));
 }

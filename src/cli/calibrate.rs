@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use clap::Args;
 
 use super::load::load;
-use super::run::{RunArgs, block_on, current_plan, progress, session};
+use super::run::{block_on, progress};
+use super::session::{Choosing, Done, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
@@ -77,12 +78,22 @@ async fn measured(
     let (judged_for, repetitions) = repetitions(&loaded.matrix, args)?;
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
-    let run = RunArgs::calibrating(args.common.clone(), args.rounds);
-    let progress = progress(&run)?;
+    let progress = progress(None)?;
+    let choosing = Choosing::default();
+    let session = Session {
+        common: &args.common,
+        choosing: &choosing,
+        calibrate: Some(args.rounds),
+        loaded: &loaded,
+        looked: &looked,
+        store: &store,
+        progress: &progress,
+    };
+    let chosen = choosing.choose(&session.plan()?, &loaded, Some(&store.borrow()))?;
     let names = BTreeSet::from([machine.clone()]);
-    let (id, summary) = session(&run, &loaded, &looked, &names, &store, &progress).await?;
-    let plan = current_plan(&run, &loaded, &looked, &store)?;
-    let store = store.into_inner();
+    let Done { id, summary, .. } = session.run(&names, chosen).await?;
+    let plan = session.plan()?;
+    let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
     let past = Past::read(&store, &loaded.matrix, preset, NOISE_SESSIONS_MAX)?;
     let samples = lookup::samples(&plan, &store)?;

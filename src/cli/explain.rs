@@ -7,6 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load::load;
+use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::explain::{Explanation, explain as explain_cell};
@@ -54,7 +55,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
-    let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
+    let chosen = Choosing::default().choose(&plan, &loaded, store.as_ref())?;
     let failures = match &store {
         Some(store) => lookup::failures(&plan, store)?,
         None => Default::default(),
@@ -74,7 +75,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let past = |run: usize| failures.get(&run).cloned();
     Ok(explain_cell(
         &plan,
-        &known.todo,
+        &chosen.known.todo,
         &args.cell,
         &loaded.only,
         &places,

@@ -64,6 +64,14 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     let store = Store::open_existing(state)?;
     let artifacts = Artifacts::new(state);
     let failed = |error: std::io::Error| Stop::message(format!("`{}`: {error}", state.display()));
+    // A run builds first and says later what it uses.
+    let alone = artifacts.hold_alone().map_err(failed)?;
+    if alone.is_none() && !args.dry_run {
+        return Err(Stop::message(format!(
+            "`{}` is in use by a run: try again when it has ended",
+            state.display()
+        )));
+    }
     let list = artifacts.list().map_err(failed)?;
     let kept: HashSet<Key> = store.artifacts_in_use()?.into_iter().collect();
     let gone = chosen(

@@ -11,14 +11,16 @@ use serde_json::{Value, json};
 
 use super::diff::{self, Difference};
 use super::load::load;
+use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::dag::{self, Count, Counts, Estimate, Node, Plan, Todo};
 use crate::plan::why::Reason;
 use crate::report::model::FORMAT;
 use crate::report::text;
+use crate::run::choice::{Chosen, LeftOut};
 use crate::run::inputs;
-use crate::run::lookup::{self, Past};
+use crate::run::lookup::Past;
 use crate::words::diag::Sources;
 use crate::words::units::{count, show_duration};
 
@@ -26,6 +28,8 @@ use crate::words::units::{count, show_duration};
 pub struct PlanArgs {
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    choosing: Choosing,
     /// `text`, `json` (every step, with `--json` only the counts) or `dot` (for Graphviz)
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     format: PlanFormat,
@@ -77,12 +81,14 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
-    let known = lookup::known(&plan, store.as_ref(), &loaded.artifacts)?;
-    let todo = &known.todo;
+    let chosen = args.choosing.choose(&plan, &loaded, store.as_ref())?;
+    let todo = &chosen.known.todo;
     let estimate = match todo.is_nothing() {
         true => Estimate::default(),
         false => {
-            let past = Past::of(&plan, store.as_ref(), &|run| todo.rounds[run] > 0)?;
+            let past = Past::of(&plan, store.as_ref(), &|run| {
+                chosen.known.is_partly_done(run)
+            })?;
             past.with(|durations| dag::estimate(&plan, todo, durations))
         }
     };
@@ -97,21 +103,32 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         );
     }
     let reasons = match args.why {
-        true => inputs::reasons(&plan, &known, &world, store.as_ref())
+        true => inputs::reasons(&plan, &chosen, &world, store.as_ref())
             .map_err(|error| Stop::message(error.to_string()))?,
         false => Vec::new(),
     };
+    let left_out = args.choosing.budget.map(|_| chosen.out.left_out);
     let with_reasons = |mut document: Value| {
+        if let Some(left_out) = &left_out {
+            document["left_out"] = json!(left_out);
+        }
         if args.why {
             document["why"] = json!(reasons);
         }
         show::document(&document);
     };
     match args.format {
-        _ if args.common.json => with_reasons(counts(&plan, todo, &estimate)),
-        PlanFormat::Json => with_reasons(whole(&plan, todo, &estimate)),
+        _ if args.common.json => with_reasons(counts(&plan, &chosen, &estimate)),
+        PlanFormat::Json => with_reasons(whole(&plan, &chosen, &estimate)),
         PlanFormat::Dot => show::out(&dot(&plan, todo)),
-        PlanFormat::Text => show::out(&people(&plan, todo, &estimate, &reasons)),
+        PlanFormat::Text => show::out(&people(
+            &plan,
+            &chosen,
+            &estimate,
+            &reasons,
+            left_out,
+            args.choosing.failed,
+        )),
     }
     Ok(Exit::Fine)
 }
@@ -124,13 +141,15 @@ async fn difference(args: &PlanArgs) -> Result<Option<Difference>, Stop> {
     })
 }
 
-fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
+fn counts(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
+    let todo = &chosen.known.todo;
     let Counts {
         build,
         setup,
-        run,
+        mut run,
         compare,
     } = todo.counts();
+    run.stored -= chosen.put_out;
     let of =
         |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
     json!({
@@ -144,9 +163,10 @@ fn counts(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
 }
 
 /// The counts and each step that is to be done.
-fn whole(plan: &Plan, todo: &Todo, estimate: &Estimate) -> Value {
+fn whole(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
+    let todo = &chosen.known.todo;
     let graph = dag::graph(plan, todo);
-    let mut document = counts(plan, todo, estimate);
+    let mut document = counts(plan, chosen, estimate);
     let nodes: Vec<Value> = graph
         .node_indices()
         .map(|index| {
@@ -225,7 +245,15 @@ fn step_name(plan: &Plan, node: Node) -> String {
     name.trim_end().to_owned()
 }
 
-fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> String {
+fn people(
+    plan: &Plan,
+    chosen: &Chosen,
+    estimate: &Estimate,
+    reasons: &[Reason],
+    left_out: Option<LeftOut>,
+    is_failed_only: bool,
+) -> String {
+    let todo = &chosen.known.todo;
     let mut out = format!(
         "{}: {}\n\n",
         plan.matrix.name,
@@ -235,9 +263,10 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> 
     let Counts {
         build,
         setup,
-        run,
+        mut run,
         compare,
     } = todo.counts();
+    run.stored -= chosen.put_out;
     for (name, count) in [
         ("build", build),
         ("set-up", setup),
@@ -258,8 +287,21 @@ fn people(plan: &Plan, todo: &Todo, estimate: &Estimate, reasons: &[Reason]) -> 
         let gap = if index == 0 { "\n" } else { "" };
         let _ = writeln!(out, "{gap}{} excluded: {reason}", count(*excluded, "cell"));
     }
+    if let Some(left_out) = left_out.filter(|left_out| left_out.cells > 0) {
+        let _ = writeln!(
+            out,
+            "\nleft out, as the budget has no room: {}, {}, about {}",
+            count(left_out.cells, "cell"),
+            count(left_out.measurements as usize, "measurement"),
+            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
+        );
+    }
     if todo.is_nothing() {
-        out.push_str("\nnothing to do: everything is stored\n");
+        out.push_str(match left_out {
+            Some(LeftOut { cells: 1.., .. }) => "\nnothing to do within the budget\n",
+            _ if is_failed_only => "\nnothing to do: nothing failed last time\n",
+            _ => "\nnothing to do: everything is stored\n",
+        });
         return out;
     }
     let repeat = plan.repeat;

@@ -2,36 +2,28 @@
 //! Does not know how a step is carried out, nor how a verdict comes about.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
 
-use super::load::{self, Loaded, Looked, load};
+use super::load::{self, load};
+use super::session::{Choosing, Done, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::edge::host::Cancel;
-use crate::edge::store::{SessionStart, Store};
-use crate::plan::dag::{self, Plan};
+use crate::edge::store::Store;
+use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
-use crate::run::build::{self, BrokenBuilds};
-use crate::run::calibrate;
-use crate::run::command::now_ms;
+use crate::run::choice::Chosen;
 use crate::run::confirm;
-use crate::run::event::Event;
-use crate::run::execute::{self, Failed, Interrupts, Job, RunError, Site, Summary};
+use crate::run::execute::Failed;
 use crate::run::family::Beside;
-use crate::run::inputs;
-use crate::run::lookup::{self, Known, Past};
-use crate::run::past::preset_name;
+use crate::run::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
-use crate::run::surroundings::Surroundings;
+use crate::run::unmatched::unmatched;
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
 use crate::words::units::{count, parse_percent};
@@ -43,33 +35,13 @@ pub struct RunArgs {
     /// Install what `[requires]` names and the machine lacks, with the system's package manager
     #[arg(long)]
     install: bool,
-    /// Try builds again that failed before
-    #[arg(long)]
-    failed: bool,
+    #[command(flatten)]
+    choosing: Choosing,
     /// Write each event as a JSON line
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     #[command(flatten)]
     faces: Faces,
-    /// Rounds of a calibration: then nothing else is measured.
-    #[arg(skip)]
-    calibrate: Option<u32>,
-}
-
-impl RunArgs {
-    pub fn calibrating(common: Common, rounds: u32) -> RunArgs {
-        RunArgs {
-            common,
-            install: false,
-            failed: false,
-            events: None,
-            faces: Faces {
-                format: Format::Text,
-                template: None,
-            },
-            calibrate: Some(rounds),
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -213,6 +185,9 @@ fn judge(
         )?);
     };
     let samples = lookup::samples(plan, store)?;
+    for line in unmatched(plan, &samples)? {
+        say(&format!("warning: {line}"));
+    }
     let past = Beside::read(plan, store, common.preset.as_deref())?;
     let mut report = model::report(plan, &samples, &past, failed)?;
     beside::add(&mut report, plan, &samples, store, monitors)?;
@@ -229,240 +204,64 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         install::check(&loaded.matrix, &looked.machines, false).await?;
     }
     // Before the store is looked up: events of an earlier run must not be taken for this one's.
-    let progress = progress(args)?;
+    let progress = progress(args.events.as_deref())?;
     let store = RefCell::new(Store::open(&loaded.state)?);
-    let plan = current_plan(args, &loaded, &looked, &store)?;
-    let known = lookup::known(&plan, Some(&store.borrow()), &loaded.artifacts)?;
+    let session = Session {
+        common,
+        choosing: &args.choosing,
+        calibrate: None,
+        loaded: &loaded,
+        looked: &looked,
+        store: &store,
+        progress: &progress,
+    };
+    let plan = session.plan()?;
+    let chosen = args
+        .choosing
+        .choose(&plan, &loaded, Some(&store.borrow()))?;
     let begun = confirm::is_begun(&plan, &store.borrow())?;
-    if known.todo.is_nothing() && !begun {
-        say(&format!(
-            "nothing to do: all {} are stored",
-            count(plan.cells.len(), "cell")
-        ));
+    if chosen.known.todo.is_nothing() && !begun {
+        say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
         return Ok(Shown {
             report: judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?,
             interrupted: false,
             ran: false,
         });
     }
-    let names = known.machines(&plan, begun);
+    let names = chosen.known.machines(&plan, begun);
     drop(plan);
-    let (_, summary) = session(args, &loaded, &looked, &names, &store, &progress).await?;
+    let Done {
+        summary, left_out, ..
+    } = session.run(&names, chosen).await?;
     // Builds have changed what the keys are.
-    let plan = current_plan(args, &loaded, &looked, &store)?;
+    let plan = session.plan()?;
+    let mut report = judge(&plan, common, Some(&store.borrow()), summary.failed, false)?;
+    report.left_out = left_out;
     Ok(Shown {
-        report: judge(&plan, common, Some(&store.borrow()), summary.failed, false)?,
+        report,
         interrupted: summary.interrupted,
         ran: true,
     })
 }
 
-pub fn current_plan<'a>(
-    args: &RunArgs,
-    loaded: &'a Loaded,
-    looked: &Looked,
-    store: &RefCell<Store>,
-) -> Result<Plan<'a>, Stop> {
-    let world = loaded.world(looked, Some(&store.borrow()))?;
-    loaded.plan(&args.common, looked, &world)
-}
-
-/// Builds and measures what is missing, as one session, whose number is returned. `names`: the machines
-/// on which anything is.
-pub async fn session(
-    args: &RunArgs,
-    loaded: &Loaded,
-    looked: &Looked,
-    names: &BTreeSet<String>,
-    store: &RefCell<Store>,
-    progress: &RefCell<Several>,
-) -> Result<(i64, Summary), Stop> {
-    let arguments: Vec<String> = std::env::args().collect();
-    let session = store.borrow().begin_session(&SessionStart {
-        started_ms: now_ms(),
-        matrix: &loaded.matrix.name,
-        preset: preset_name(&loaded.matrix, args.common.preset.as_deref()),
-        seed: args.common.seed,
-        arguments: &arguments.join(" "),
-        program_version: env!("CARGO_PKG_VERSION"),
-        process: &std::process::id().to_string(),
-    })?;
-    let site = Site {
-        machines: &looked.machines,
-        store,
-        session,
-        seed: args.common.seed,
-        progress,
-    };
-    let result = work(args, loaded, looked, names, &site).await;
-    let outcome = match &result {
-        Ok(summary) if summary.interrupted => "interrupted",
-        Ok(summary) if !summary.failed.is_empty() => "failed",
-        Ok(_) => "ok",
-        Err(_) => "error",
-    };
-    let ended = store.borrow().end_session(session, now_ms(), outcome);
-    let summary = result?;
-    ended?;
-    Ok((session, summary))
-}
-
-async fn work(
-    args: &RunArgs,
-    loaded: &Loaded,
-    looked: &Looked,
-    names: &BTreeSet<String>,
-    site: &Site<'_>,
-) -> Result<Summary, Stop> {
-    let mut interrupts = interrupts()?;
-    let (stop, cancel) = watch::channel(false);
-    let cancel = Cancel::new(cancel);
-    let before = async {
-        let slots = execute::enter(site, &loaded.matrix.name, names, &cancel)
-            .await
-            .map_err(stop_of)?;
-        let broken = build(args, loaded, looked, site, &cancel).await?;
-        Ok::<_, Stop>((slots, broken))
-    };
-    tokio::pin!(before);
-    // While waiting and building, one Ctrl-C ends what is under way.
-    let (slots, broken) = tokio::select! {
-        done = &mut before => done?,
-        Some(()) = interrupts.recv() => {
-            let _ = stop.send(true);
-            let _ = before.await;
-            return Ok(Summary { interrupted: true, ..Summary::default() });
-        }
-    };
-    // Whoever had the machine before may have done some of it, and builds may have come out equal.
-    let plan = current_plan(args, loaded, looked, site.store)?;
-    let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
-    let mut failed = Vec::new();
-    for (run, cell) in plan.steps.runs.cells.iter().enumerate() {
-        let cell = *cell as usize;
-        let is_due = known.todo.rounds[run] > 0 && !known.is_built(&plan, run);
-        let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
-        if let Some(reason) = reason.filter(|_| is_due) {
-            known.todo.rounds[run] = 0;
-            failed.push(Failed {
-                cell: plan.cells.name(plan.cells.cell(cell)),
-                reason: format!("not measured, its build failed: {reason}"),
-            });
-        }
+fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {
+    match chosen.out.left_out.cells {
+        0 if choosing.failed => "nothing to do: nothing failed last time".to_owned(),
+        0 => format!("nothing to do: all {} are stored", count(cells, "cell")),
+        n => format!(
+            "nothing to do: the budget has no room for any of {}",
+            count(n, "cell")
+        ),
     }
-    let world = loaded.world(looked, Some(&site.store.borrow()))?;
-    inputs::record(
-        &plan,
-        &known.todo,
-        &world,
-        &site.store.borrow(),
-        site.session,
-    )??;
-    let in_use = plan.steps.subjects.artifacts();
-    site.store
-        .borrow()
-        .put_artifacts_in_use(&loaded.matrix.name, &in_use)?;
-    announce(site, &plan, &known)?;
-    let around = Surroundings::enter(site, names, &loaded.monitors)
-        .await
-        .map_err(stop_of)?;
-    let job = Job {
-        site,
-        plan: &plan,
-        parser: &loaded.parser,
-        around: &around,
-    };
-    let summary = measure(args, &job, known, &mut interrupts).await;
-    // Whatever came of it: the machine is put back before anybody else may have it.
-    let left = around.leave(site).await;
-    drop(slots);
-    let mut summary = summary.map_err(stop_of)?;
-    left.map_err(stop_of)?;
-    failed.append(&mut summary.failed);
-    Ok(Summary { failed, ..summary })
-}
-
-/// Measures what is missing, then measures again what looks like a change.
-async fn measure(
-    args: &RunArgs,
-    job: &Job<'_>,
-    mut known: Known,
-    interrupts: &mut Interrupts,
-) -> Result<Summary, RunError> {
-    if let Some(rounds) = args.calibrate {
-        return calibrate::measure(job, rounds, interrupts).await;
-    }
-    let repetition = std::mem::take(&mut known.repetition);
-    let have = |run: usize| known.rounds.rounds(run).collect();
-    let mut summary = execute::run(job, &known.todo, &have, repetition, interrupts).await?;
-    if !summary.interrupted {
-        let preset = args.common.preset.as_deref();
-        let is_built = |run: u32| known.is_built(job.plan, run as usize);
-        let mut again = confirm::confirm(job, preset, &is_built, interrupts).await?;
-        summary.failed.append(&mut again.failed);
-        summary.interrupted = again.interrupted;
-    }
-    Ok(summary)
-}
-
-/// Makes the builds that are missing.
-async fn build(
-    args: &RunArgs,
-    loaded: &Loaded,
-    looked: &Looked,
-    site: &Site<'_>,
-    cancel: &Cancel,
-) -> Result<BrokenBuilds, Stop> {
-    let mut world = loaded.world(looked, Some(&site.store.borrow()))?;
-    let mut plan = loaded.plan(&args.common, looked, &world)?;
-    let mut known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
-    // What somebody has removed must not go on standing for what other builds would give.
-    let gone = known.gone(&plan);
-    if !gone.is_empty() {
-        site.store.borrow().forget_artifacts(gone)?;
-        world = loaded.world(looked, Some(&site.store.borrow()))?;
-        plan = loaded.plan(&args.common, looked, &world)?;
-        known = lookup::known(&plan, Some(&site.store.borrow()), &loaded.artifacts)?;
-    }
-    build::build(
-        site,
-        &plan,
-        &known.todo,
-        &world,
-        &loaded.state,
-        args.failed,
-        cancel,
-    )
-    .await
-    .map_err(stop_of)
-}
-
-fn stop_of(error: execute::RunError) -> Stop {
-    Stop::message(error.to_string())
-}
-
-fn announce(site: &Site, plan: &Plan, known: &Known) -> Result<(), Stop> {
-    let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
-        known.todo.rounds[run] > 0
-    })?;
-    let estimate = past.with(|durations| dag::estimate(plan, &known.todo, durations));
-    site.progress.borrow_mut().event(&Event::Started {
-        matrix: plan.matrix.name.clone(),
-        cells: known.todo.counts().run.run,
-        measurements: known.todo.measurements(),
-        estimate_s: estimate.total.as_secs_f64(),
-        seed: site.seed,
-    });
-    Ok(())
 }
 
 /// Who follows a run: the terminal, and the events file if one is asked for.
-pub fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
+pub fn progress(events: Option<&Path>) -> Result<RefCell<Several>, Stop> {
     let mut readers: Vec<Box<dyn Progress>> = vec![match show::stderr_is_terminal() {
         true => Box::new(Bars::default()),
         false => Box::new(Lines::default()),
     }];
-    if let Some(path) = &args.events {
+    if let Some(path) = events {
         let file = File::create(path).map_err(|error| {
             Stop::message(format!(
                 "`--events {}` cannot be written: {error}",
@@ -472,28 +271,6 @@ pub fn progress(args: &RunArgs) -> Result<RefCell<Several>, Stop> {
         readers.push(Box::new(JsonLines(BufWriter::new(file))));
     }
     Ok(RefCell::new(Several(readers)))
-}
-
-/// One message for each Ctrl-C or SIGTERM.
-fn interrupts() -> Result<mpsc::UnboundedReceiver<()>, Stop> {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    for kind in [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ] {
-        let mut signals = signal(kind)
-            .map_err(|error| Stop::message(format!("signals cannot be caught: {error}")))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                if sender.send(()).is_err() {
-                    break;
-                }
-            }
-        });
-    }
-    Ok(receiver)
 }
 
 fn finish(result: Result<Shown, Stop>, common: &Common, faces: &Faces, sources: &Sources) -> Exit {

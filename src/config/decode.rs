@@ -132,6 +132,8 @@ impl Decoder<'_> {
                 noise: NULL_NOISE,
                 effects: BTreeMap::new(),
                 quiet_wait: Duration::ZERO,
+                slots: 1,
+                build_slots: 1,
                 span: None,
             });
         }
@@ -355,6 +357,10 @@ impl Decoder<'_> {
                 .unwrap_or(NULL_NOISE);
             let effects = self.effects(&mut table);
             let quiet_wait = self.duration(&mut table, "quiet_wait", Duration::ZERO);
+            let [slots, build_slots] = ["slots", "build_slots"].map(|key| {
+                let slots = table.get(key)?.integer(1, SLOTS_MAX, self.problems);
+                slots.map(|slots| slots as u32)
+            });
             table.finish(self.problems);
             machines.push(Machine {
                 name: name.value.to_owned(),
@@ -364,6 +370,8 @@ impl Decoder<'_> {
                 noise,
                 effects,
                 quiet_wait,
+                slots: slots.unwrap_or(1),
+                build_slots: build_slots.unwrap_or(1),
                 span: Some(name.span),
             });
         }
@@ -473,10 +481,11 @@ impl Decoder<'_> {
                     ));
                 }
             }
-            let (mut repeat, mut seconds) = (None, None);
+            let (mut repeat, mut seconds, mut max_age) = (None, None, None);
             if let Some(mut run) = self.table(&mut table, "run", &format!("{title} run")) {
                 repeat = run.get("repeat").and_then(|n| self.repeat(&n));
                 seconds = run.get("seconds").and_then(|n| n.seconds(self.problems));
+                max_age = run.get("max_age").and_then(|n| n.duration(self.problems));
                 run.finish(self.problems);
             }
             let sampling = table
@@ -495,6 +504,7 @@ impl Decoder<'_> {
                 axes,
                 repeat,
                 seconds,
+                max_age,
                 sampling,
             });
         }
@@ -565,6 +575,7 @@ impl Decoder<'_> {
             .and_then(|n| self.repeat(&n))
             .unwrap_or(Repeat::times(5));
         let seconds = table.get("seconds").and_then(|n| n.seconds(self.problems));
+        let max_age = table.get("max_age").and_then(|n| n.duration(self.problems));
         let confirm = self.confirm(&mut table);
         let span = table.span;
         table.finish(self.problems);
@@ -574,6 +585,7 @@ impl Decoder<'_> {
             timeout,
             repeat,
             seconds: seconds.unwrap_or(1.0),
+            max_age,
             confirm,
             span,
         })

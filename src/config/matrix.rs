@@ -18,6 +18,8 @@ pub const VALUES_MAX: usize = 60_000;
 pub const LIST_MAX: usize = 1_000;
 /// Repetitions of one cell.
 pub const REPEAT_MAX: u64 = 10_000;
+/// Most measurements or builds at the same time on one machine.
+pub const SLOTS_MAX: u64 = 64;
 /// The label of the version when no `--version` is given.
 pub const INSTALLED: &str = "installed";
 
@@ -132,6 +134,10 @@ pub struct Machine {
     pub effects: BTreeMap<String, f64>,
     /// How long a measurement waits for the machine to be quiet; zero measures at once.
     pub quiet_wait: Duration,
+    /// Measurements at the same time.
+    pub slots: u32,
+    /// Builds at the same time.
+    pub build_slots: u32,
     pub span: Option<Span>,
 }
 
@@ -175,6 +181,7 @@ pub struct Preset {
     pub axes: Vec<(At<String>, Vec<At<AxisValue>>)>,
     pub repeat: Option<Repeat>,
     pub seconds: Option<f64>,
+    pub max_age: Option<Duration>,
     pub sampling: Sampling,
 }
 
@@ -252,6 +259,8 @@ pub struct Run {
     pub repeat: Repeat,
     /// What `{{ seconds }}` stands for: how long one measurement lasts.
     pub seconds: f64,
+    /// Samples that are older are measured again.
+    pub max_age: Option<Duration>,
     pub confirm: Confirm,
     pub span: Span,
 }

@@ -32,6 +32,31 @@ impl Artifacts {
         }
     }
 
+    /// Keeps all artifacts in place while the file is held: others that hold them may go on,
+    /// whoever wants to remove some may not. Waits for one who does.
+    pub fn hold(&self) -> io::Result<fs::File> {
+        let file = self.lock_file()?;
+        file.lock_shared()?;
+        Ok(file)
+    }
+
+    /// Lets nobody hold artifacts while the file is held; None where somebody does.
+    pub fn hold_alone(&self) -> io::Result<Option<fs::File>> {
+        let file = self.lock_file()?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(None),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn lock_file(&self) -> io::Result<fs::File> {
+        fs::create_dir_all(&self.folder)?;
+        let mut options = fs::OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        options.open(self.folder.with_extension("lock"))
+    }
+
     /// Where the files of an artifact are.
     pub fn place(&self, digest: Key) -> PathBuf {
         self.folder.join(digest.to_string())

@@ -8,6 +8,7 @@ pub use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use super::cell::{self, Cells, Choice};
+use super::order::Weight;
 use super::projection::{Numbering, Projection};
 use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
 use crate::config::matrix::{Matrix, Repeat, Via};
@@ -35,6 +36,8 @@ pub struct Plan<'a> {
     pub compares: Vec<ComparePlan>,
     pub repeat: &'a Repeat,
     pub seconds: f64,
+    /// Samples that are older are measured again.
+    pub max_age: Option<Duration>,
 }
 
 /// Expands a matrix into steps. All problems are returned, not the first.
@@ -50,6 +53,9 @@ pub fn plan<'a>(
     let seconds = preset
         .and_then(|preset| preset.seconds)
         .unwrap_or(matrix.run.seconds);
+    let max_age = preset
+        .and_then(|preset| preset.max_age)
+        .or(matrix.run.max_age);
     let cells = cell::expand(matrix, choice)?;
     let placeholders = placeholders(matrix, seconds);
     let maker = Maker::new(matrix, &cells, digests, &placeholders);
@@ -62,6 +68,7 @@ pub fn plan<'a>(
         compares,
         repeat,
         seconds,
+        max_age,
     })
 }
 
@@ -396,6 +403,34 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
 pub struct Estimate {
     pub total: Duration,
     pub critical_path: Vec<(Node, Duration)>,
+}
+
+/// How long each build takes, and the longest chain of steps after it, by the number of its step; zero
+/// for builds that are not needed.
+pub fn build_weights(plan: &Plan, todo: &Todo, durations: &Durations) -> Vec<Weight> {
+    let graph = graph(plan, todo);
+    let chains = Chains {
+        plan,
+        todo,
+        durations,
+        builds: Vec::new(),
+        setups: Vec::new(),
+    };
+    let mut after = vec![Duration::ZERO; graph.node_count()];
+    let mut weights = vec![Weight::default(); plan.steps.builds.steps.len()];
+    // Edges only go forward.
+    for node in graph.node_indices().rev() {
+        let own = chains.duration(graph[node]);
+        if let Node::Build(step) = graph[node] {
+            let after = after[node.index()];
+            weights[step as usize] = Weight { own, after };
+        }
+        let way = own + after[node.index()];
+        for before in graph.neighbors_directed(node, Direction::Incoming) {
+            after[before.index()] = after[before.index()].max(way);
+        }
+    }
+    weights
 }
 
 pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {

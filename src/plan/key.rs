@@ -27,8 +27,18 @@ struct Input<'a> {
     name: String,
     axes: Vec<usize>,
     value: Value<'a>,
-    /// Stands for the inputs of another step, which are told by themselves.
-    is_step: bool,
+    purpose: Purpose,
+}
+
+/// What an input is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// It is in the key, and told when it changes.
+    Both,
+    /// It stands in the key for inputs that are told one by one.
+    Key,
+    /// One of those. An empty text is none.
+    Telling,
 }
 
 /// All inputs of one kind of step, grouped by the axes that they depend on.
@@ -61,7 +71,7 @@ impl<'a> Inputs<'a> {
         axes: Vec<usize>,
         value: impl Fn(&[u16]) -> Result<String, Diagnostic> + 'a,
     ) {
-        self.push(name.into(), axes, Box::new(value), false);
+        self.push(name.into(), axes, Box::new(value), Purpose::Both);
     }
 
     /// Adds the key of another step, whose own inputs are told by themselves.
@@ -70,7 +80,27 @@ impl<'a> Inputs<'a> {
             name,
             axes,
             Box::new(move |cell| Ok(key(cell).to_string())),
-            true,
+            Purpose::Key,
+        );
+    }
+
+    /// Adds the digest of what is told by [`Inputs::part`].
+    pub fn whole(&mut self, name: &str, axes: Vec<usize>, value: impl Fn(&[u16]) -> String + 'a) {
+        self.push(
+            name.to_owned(),
+            axes,
+            Box::new(move |cell| Ok(value(cell))),
+            Purpose::Key,
+        );
+    }
+
+    /// Adds a part of what is in the key by [`Inputs::whole`]; cells may lack it.
+    pub fn part(&mut self, name: String, axes: Vec<usize>, value: impl Fn(&[u16]) -> String + 'a) {
+        self.push(
+            name,
+            axes,
+            Box::new(move |cell| Ok(value(cell))),
+            Purpose::Telling,
         );
     }
 
@@ -108,11 +138,12 @@ impl<'a> Inputs<'a> {
         );
     }
 
-    fn push(&mut self, name: String, axes: Vec<usize>, value: Value<'a>, is_step: bool) {
+    fn push(&mut self, name: String, axes: Vec<usize>, value: Value<'a>, purpose: Purpose) {
         let index = self.list.len();
         let projection = Projection::new(axes.clone(), &self.sizes);
         let same = |group: &&mut Group| group.sums.projection == projection;
         match self.groups.iter_mut().find(same) {
+            _ if purpose == Purpose::Telling => {}
             Some(group) => group.members.push(index),
             None => self.groups.push(Group {
                 members: vec![index],
@@ -123,7 +154,7 @@ impl<'a> Inputs<'a> {
             name,
             axes,
             value,
-            is_step,
+            purpose,
         });
     }
 
@@ -168,7 +199,8 @@ impl<'a> Inputs<'a> {
         wanted: &dyn Fn(usize) -> bool,
         texts: &mut InputTexts,
     ) -> Result<(), Diagnostic> {
-        for input in self.list.iter().filter(|input| !input.is_step) {
+        let told = |input: &&Input| input.purpose != Purpose::Key;
+        for input in self.list.iter().filter(told) {
             let mut seen = Memo::new(Projection::new(input.axes.clone(), &self.sizes));
             for (index, cell) in cells.iter().enumerate().filter(|(index, _)| wanted(*index)) {
                 let mut is_new = false;
@@ -178,7 +210,10 @@ impl<'a> Inputs<'a> {
                 })?;
                 if is_new {
                     let place = self.scope.name_of(cell, &input.axes);
-                    texts.insert((place, input.name.clone()), (input.value)(cell)?);
+                    let value = (input.value)(cell)?;
+                    if input.purpose == Purpose::Both || !value.is_empty() {
+                        texts.insert((place, input.name.clone()), value);
+                    }
                 }
             }
         }

@@ -6,6 +6,7 @@ pub mod dag;
 pub mod explain;
 pub mod key;
 pub mod only;
+pub mod order;
 pub mod pairwise;
 pub mod projection;
 pub mod resolve;

@@ -84,8 +84,8 @@ fn compared<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, &'a str, Range<usize>)> {
             | (
                 Token::Name(name),
                 [
-                    Token::Name("not"),
-                    Token::Name("in"),
+                    Token::Other("not"),
+                    Token::Other("in"),
                     Token::Other("[" | "("),
                     list @ ..,
                 ],

@@ -1,7 +1,7 @@
 //! Owns which steps there are: what each depends on, which cells share it, its key.
 //! Does not know what is stored, nor how a step is carried out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::rc::Rc;
 
@@ -20,6 +20,10 @@ use crate::words::key::Key;
 pub trait Digests {
     /// Declared tools of a machine by content, and whatever else there is in every result of it.
     fn tools(&self, machine: &str) -> Vec<(String, Key)>;
+    /// What the profile of a machine sets, by name and value: what [`Digests::tools`] has one digest of.
+    fn settings(&self, _machine: &str) -> Vec<(String, String)> {
+        Vec::new()
+    }
     /// The installed programs of the subject.
     fn installed(&self, machine: &str) -> Key;
     /// The programs of a version that is a folder, not something to build: by label and content.
@@ -439,14 +443,41 @@ impl<'a> Maker<'a> {
             .iter()
             .map(|c| c.value.as_str())
             .collect();
-        for tool in tools.into_iter().chain(["profile"]) {
+        let label = |cell: &[u16], machine: &[usize]| {
+            machine.first().map_or("", |&axis| cells.label(cell, axis))
+        };
+        let digest = move |cell: &[u16], machine: &[usize], tool: &str| {
+            let tools = digests.tools(label(cell, machine));
+            let found = tools.iter().find(|(name, _)| name == tool);
+            found.map_or(String::new(), |(_, key)| key.to_string())
+        };
+        for tool in tools {
             let machine = self.machine.clone();
             inputs.add(format!("tool {tool}"), self.machine.clone(), move |cell| {
-                let label = machine.first().map_or("", |&axis| cells.label(cell, axis));
-                let tools = digests.tools(label);
-                let found = tools.iter().find(|(name, _)| name == tool);
-                Ok(found.map_or(String::new(), |(_, key)| key.to_string()))
+                Ok(digest(cell, &machine, tool))
             });
+        }
+        let machine = self.machine.clone();
+        inputs.whole("tool profile", self.machine.clone(), move |cell| {
+            digest(cell, &machine, "profile")
+        });
+        let machines = self
+            .machine
+            .iter()
+            .flat_map(|&axis| &cells.axes[axis].labels);
+        let settings = machines.flat_map(|machine| digests.settings(machine));
+        let names: BTreeSet<String> = settings.map(|(name, _)| name).collect();
+        for name in names {
+            let machine = self.machine.clone();
+            inputs.part(
+                format!("profile {name}"),
+                self.machine.clone(),
+                move |cell| {
+                    let settings = digests.settings(label(cell, &machine));
+                    let found = settings.into_iter().find(|(known, _)| *known == name);
+                    found.map_or(String::new(), |(_, value)| value)
+                },
+            );
         }
         self.subject(&mut inputs, subjects);
         for (setup, steps) in self.matrix.setups.iter().zip(setups) {

@@ -49,6 +49,8 @@ pub struct Past<'a> {
     pub inputs: &'a OldInputs,
     /// The session in which a run step's cell was last run; None: it is compared with the latest inputs.
     pub session: &'a dyn Fn(usize) -> Option<i64>,
+    /// Why a run step is measured again though it is stored.
+    pub again: &'a dyn Fn(usize) -> Option<String>,
     /// Rounds that are stored for a run step.
     pub rounds: &'a dyn Fn(usize) -> usize,
     /// Why a run step failed the last time.
@@ -98,6 +100,7 @@ pub fn why(
                 format!("its build failed: {broken} (`--failed` tries again)")
             }
             (None, Some(failure)) => format!("failed last time: {}", first_line(&failure)),
+            _ if let Some(again) = (past.again)(run) => again,
             _ if stored > 0 => format!("{stored} of its rounds are stored, more are wanted"),
             _ => changes.of(cell, (past.session)(run), past.files)?,
         };

@@ -10,6 +10,7 @@ use crate::edge::store::Acceptance;
 use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Summary, Verdict};
 use crate::plan::dag::Plan;
+use crate::run::choice::LeftOut;
 use crate::run::execute::Failed;
 use crate::run::family::{Answer, Beside, answers};
 use crate::run::lookup::{Samples, Series};
@@ -28,6 +29,9 @@ pub struct Report {
     /// Regressions first, then improvements, each by the size of the change.
     pub verdicts: Vec<Row>,
     pub failed: Vec<Failed>,
+    /// What a budget had no room for, where a run was given one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     pub counts: Counts,
     /// Changes that somebody accepted, and that hold.
     pub accepted: Vec<AcceptedRow>,
@@ -180,6 +184,7 @@ impl Report {
             about: about.to_owned(),
             verdicts: rows,
             failed: Vec::new(),
+            left_out: None,
             counts,
             accepted: Vec::new(),
             cells: Vec::new(),

@@ -1,7 +1,7 @@
 //! Owns the tables that a terminal shows: they fit its width.
 //! Does not know where the result comes from.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use comfy_table::{
@@ -126,13 +126,26 @@ pub fn report(report: &Report, style: Style) -> String {
     }
     if !report.failed.is_empty() {
         let _ = writeln!(out, "\n{} failed:", count(report.failed.len(), "cell"));
-        for failed in report.failed.iter().take(ROWS_MAX) {
-            let _ = writeln!(out, "  {}", failed.cell);
-            for line in failed.reason.lines().take(4) {
+        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut known: HashMap<&str, usize> = HashMap::new();
+        for failed in &report.failed {
+            let index = *known.entry(&failed.reason).or_insert(reasons.len());
+            if index == reasons.len() {
+                reasons.push((&failed.reason, Vec::new()));
+            }
+            reasons[index].1.push(&failed.cell);
+        }
+        for (reason, cells) in reasons.iter().take(ROWS_MAX) {
+            let others = match cells.len() - 1 {
+                0 => String::new(),
+                n => format!(" and {}", count(n, "more cell")),
+            };
+            let _ = writeln!(out, "  {}{others}", cells[0]);
+            for line in reason.lines().take(4) {
                 let _ = writeln!(out, "    {line}");
             }
         }
-        more(report.failed.len(), ROWS_MAX, &mut out);
+        more(reasons.len(), ROWS_MAX, &mut out);
     }
     beside(report, &mut out);
     let _ = writeln!(out, "\n{}", summary(report));

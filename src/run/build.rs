@@ -1,6 +1,7 @@
 //! Owns making the builds that a plan needs: check-out, recipe, artifacts.
 //! Does not know which builds are needed, nor what is measured with them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,11 +11,14 @@ use regex::bytes::Regex;
 use super::command::{Log, command, last_words, make_dir, now_ms, one, remove};
 use super::event::Event;
 use super::execute::{RunError, Site};
-use super::versions::{Versions, World};
+use super::lookup::Past;
+use super::pool::Pool;
+use super::versions::World;
 use crate::config::matrix::Build;
 use crate::edge::host::{Cancel, FileOp, Host, HostError};
 use crate::edge::store::{Kind, NewAttempt, Outcome};
-use crate::plan::dag::{Plan, Todo};
+use crate::plan::dag::{Plan, Todo, build_weights};
+use crate::plan::order::{Order, Weight};
 use crate::plan::projection::{Memo, Projection};
 use crate::plan::resolve::show_words;
 use crate::plan::steps::Subject;
@@ -31,87 +35,101 @@ enum Built {
     Failed(Outcome, String),
 }
 
-/// Makes the builds that are to be done, in the order of the versions, so that neighbouring commits
-/// build incrementally. A build that failed before is not tried again unless `again`.
-/// The caller holds the machines' slots.
+/// Makes the builds of a machine that are to be done. Those that share a folder are made one after the
+/// other in the order of the versions, so that neighbouring commits build incrementally; beyond that the one
+/// with the longest way to the end goes first, as many side by side as the machine declares. A build that
+/// failed before is not tried again unless `again`. The caller holds the machine's slot.
 pub async fn build(
-    site: &Site<'_>,
-    plan: &Plan<'_>,
+    place: &Place<'_>,
+    machine: &str,
     todo: &Todo,
-    world: &World<'_>,
-    state: &Path,
     again: bool,
     cancel: &Cancel,
 ) -> Result<BrokenBuilds, RunError> {
-    let mut broken = BrokenBuilds::new();
+    let Place { site, plan, .. } = *place;
     let Some(declared) = &plan.matrix.build else {
-        return Ok(broken);
+        return Ok(BrokenBuilds::new());
     };
-    let mut keys: Vec<Key> = plan
-        .steps
-        .builds
-        .steps
-        .iter()
-        .map(|step| step.key)
+    let needed = (0..).zip(&todo.builds).filter(|(_, needed)| **needed);
+    let builders = needed.map(|(build, _)| Builder {
+        place,
+        declared,
+        build,
+        jobs: 1,
+    });
+    let mut builders: Vec<Builder> = builders
+        .filter(|it| it.label("machine") == machine)
         .collect();
+    if builders.is_empty() {
+        return Ok(BrokenBuilds::new());
+    }
+    let mut keys: Vec<Key> = builders.iter().map(Builder::key).collect();
     keys.sort_unstable();
     keys.dedup();
     let failures = site.store.borrow().failures(&keys)?;
-    let mut known = world.built.clone();
-    for build in (0..)
-        .zip(&todo.builds)
-        .filter(|(_, needed)| **needed)
-        .map(|(build, _)| build)
-    {
-        if cancel.is_cancelled() {
-            break;
-        }
-        let builder = Builder {
-            site,
-            plan,
-            declared,
-            versions: world.versions,
-            build,
-        };
-        let key = builder.key();
-        let before = failures.iter().find(|failure| failure.key == key);
-        if let Some(failure) = before.filter(|_| !again) {
-            broken.insert(
-                build,
-                format!("{} (not tried again: `--failed` does)", failure.reason),
-            );
-            continue;
-        }
-        // The same sources were built, but stand under another key: an `[[affects]]` rule is new.
-        let there = known.get(&key).copied();
-        let built = match there.filter(|digest| world.artifacts.has(*digest)) {
-            Some(digest) => Built::Artifact(digest),
-            None => builder.make(world, state, cancel).await?,
-        };
-        match built {
-            Built::Artifact(digest) => {
-                let found = builder.stand_for(digest, &known)?;
-                // What is gone from the disk must not keep its name, where another one takes it.
-                let old = found.iter().filter_map(|(key, new)| {
-                    let old = known.get(key).copied();
-                    old.filter(|old| old != new)
-                });
-                let gone: HashSet<Key> = old.filter(|old| !world.artifacts.has(*old)).collect();
-                known.retain(|_, digest| !gone.contains(digest));
-                let store = site.store.borrow();
-                store.forget_artifacts(gone)?;
-                store.put_artifacts(&found, builder.version(), now_ms())?;
-                for (key, digest) in found {
-                    known.entry(key).or_insert(digest);
-                }
-            }
-            Built::Failed(Outcome::Interrupted, _) => break,
-            Built::Failed(_, reason) => {
-                broken.insert(build, reason);
-            }
-        }
+    let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
+        todo.rounds[run] > 0
+    })?;
+    let weights = past.with(|durations| build_weights(plan, todo, durations));
+    let weights: Vec<Weight> = builders
+        .iter()
+        .map(|it| weights[it.build as usize])
+        .collect();
+    let mut last_in: HashMap<PathBuf, u32> = HashMap::new();
+    let mut edges = Vec::new();
+    for (index, builder) in (0..).zip(&builders) {
+        let before = last_in.insert(builder.folder(), index);
+        edges.extend(before.map(|before| (before, index)));
     }
-    Ok(broken)
+    let slots = site.machines.get(machine).map_or(1, |it| it.build_slots);
+    let slots = slots.min(last_in.len());
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    for builder in &mut builders {
+        builder.jobs = (cpus / slots).max(1);
+    }
+    // Edges follow the order of the builds: there is no ring.
+    let Some(mut order) = Order::new(&weights, &edges) else {
+        return Ok(BrokenBuilds::new());
+    };
+    let known = RefCell::new(place.world.built.clone());
+    let mut broken = BrokenBuilds::new();
+    let mut pool = Pool::default();
+    let mut is_interrupted = false;
+    loop {
+        while pool.len() < slots && !is_interrupted && !cancel.is_cancelled() {
+            let Some(index) = order.pick() else { break };
+            let builder = &builders[index as usize];
+            let before = failures.iter().find(|failure| failure.key == builder.key());
+            if let Some(failure) = before.filter(|_| !again) {
+                let reason = format!("{} (not tried again: `--failed` does)", failure.reason);
+                broken.insert(builder.build, reason);
+                order.done(index);
+                continue;
+            }
+            let known = &known;
+            pool.push(async move { (index, builder.give(known, cancel).await) });
+        }
+        if pool.is_empty() {
+            return Ok(broken);
+        }
+        let (index, built) = pool.next().await;
+        match built? {
+            Built::Artifact(_) => {}
+            Built::Failed(Outcome::Interrupted, _) => is_interrupted = true,
+            Built::Failed(_, reason) => {
+                broken.insert(builders[index as usize].build, reason);
+            }
+        }
+        order.done(index);
+    }
+}
+
+/// Where and of what builds are made.
+pub struct Place<'a> {
+    pub site: &'a Site<'a>,
+    pub plan: &'a Plan<'a>,
+    pub world: &'a World<'a>,
+    pub state: &'a Path,
 }
 
 /// What programs and the system say of a full disk, in the language that steps run in.
@@ -143,26 +161,59 @@ impl Mark<'_> {
 }
 
 struct Builder<'a> {
-    site: &'a Site<'a>,
-    plan: &'a Plan<'a>,
+    place: &'a Place<'a>,
     declared: &'a Build,
-    versions: &'a Versions,
     build: u32,
+    /// What `{{ jobs }}` stands for.
+    jobs: usize,
 }
 
 impl Builder<'_> {
+    /// Makes the build, or finds what it gave before, and notes what stands for it.
+    async fn give(
+        &self,
+        known: &RefCell<HashMap<Key, Key>>,
+        cancel: &Cancel,
+    ) -> Result<Built, RunError> {
+        let artifacts = self.place.world.artifacts;
+        // The same sources were built, but stand under another key: an `[[affects]]` rule is new.
+        let there = known.borrow().get(&self.key()).copied();
+        let built = match there.filter(|digest| artifacts.has(*digest)) {
+            Some(digest) => Built::Artifact(digest),
+            None => self.make(cancel).await?,
+        };
+        if let Built::Artifact(digest) = built {
+            let mut known = known.borrow_mut();
+            let found = self.stand_for(digest, &known)?;
+            // What is gone from the disk must not keep its name, where another one takes it.
+            let old = found.iter().filter_map(|(key, new)| {
+                let old = known.get(key).copied();
+                old.filter(|old| old != new)
+            });
+            let gone: HashSet<Key> = old.filter(|old| !artifacts.has(*old)).collect();
+            known.retain(|_, digest| !gone.contains(digest));
+            let store = self.place.site.store.borrow();
+            store.forget_artifacts(gone)?;
+            store.put_artifacts(&found, self.version(), now_ms())?;
+            for (key, digest) in found {
+                known.entry(key).or_insert(digest);
+            }
+        }
+        Ok(built)
+    }
+
     fn key(&self) -> Key {
-        self.plan.steps.builds.steps[self.build as usize].key
+        self.place.plan.steps.builds.steps[self.build as usize].key
     }
 
     fn cell(&self) -> &[u16] {
-        let cell = self.plan.steps.builds.steps[self.build as usize].cell;
-        self.plan.cells.cell(cell as usize)
+        let cell = self.place.plan.steps.builds.steps[self.build as usize].cell;
+        self.place.plan.cells.cell(cell as usize)
     }
 
     fn label(&self, axis: &str) -> &str {
-        let axis = self.plan.cells.axis(axis);
-        axis.map_or("", |axis| self.plan.cells.label(self.cell(), axis))
+        let axis = self.place.plan.cells.axis(axis);
+        axis.map_or("", |axis| self.place.plan.cells.label(self.cell(), axis))
     }
 
     fn version(&self) -> &str {
@@ -181,14 +232,14 @@ impl Builder<'_> {
         known: &HashMap<Key, Key>,
     ) -> Result<Vec<(Key, Key)>, RunError> {
         let mut found = HashSet::from([(self.key(), digest)]);
-        let mut classes = Classes::new(self.plan);
+        let mut classes = Classes::new(self.place.plan);
         let mut last = None;
-        for cell in 0..self.plan.cells.len() {
-            if self.plan.build_of(cell) != Some(self.build) {
+        for cell in 0..self.place.plan.cells.len() {
+            if self.place.plan.build_of(cell) != Some(self.build) {
                 continue;
             }
-            let class = classes.of(self.plan.cells.cell(cell))?;
-            let subject = self.plan.subject_of(cell);
+            let class = classes.of(self.place.plan.cells.cell(cell))?;
+            let subject = self.place.plan.subject_of(cell);
             // Neighbours see the same more often than not.
             if last.replace((class, subject)) == Some((class, subject)) {
                 continue;
@@ -212,21 +263,20 @@ impl Builder<'_> {
 
     /// The folder that is kept from build to build: one for each machine and value of the axes that
     /// the recipe mentions.
-    fn folder(&self, state: &Path) -> PathBuf {
-        let version = self.plan.cells.axis("version");
-        let axes = self.plan.steps.builds.axes.iter().copied();
+    fn folder(&self) -> PathBuf {
+        let version = self.place.plan.cells.axis("version");
+        let axes = self.place.plan.steps.builds.axes.iter().copied();
         let axes: Vec<usize> = axes.filter(|axis| Some(*axis) != version).collect();
-        let name = self.plan.scope().name_of(self.cell(), &axes);
-        state.join("build").join(&self.plan.matrix.name).join(name)
+        let name = self.place.plan.scope().name_of(self.cell(), &axes);
+        let state = self.place.state;
+        state
+            .join("build")
+            .join(&self.place.plan.matrix.name)
+            .join(name)
     }
 
-    async fn make(
-        &self,
-        world: &World<'_>,
-        state: &Path,
-        cancel: &Cancel,
-    ) -> Result<Built, RunError> {
-        let Some(machine) = self.site.machines.get(self.label("machine")) else {
+    async fn make(&self, cancel: &Cancel) -> Result<Built, RunError> {
+        let Some(machine) = self.place.site.machines.get(self.label("machine")) else {
             return Ok(Built::Failed(
                 Outcome::Failed,
                 "the machine is not known".to_owned(),
@@ -236,14 +286,14 @@ impl Builder<'_> {
             // Nothing runs on a `null` machine: the inputs are all there is to an artifact.
             return Ok(Built::Artifact(self.key()));
         };
-        self.site.tell(Event::BuildStarted {
+        self.place.site.tell(Event::BuildStarted {
             version: self.version().to_owned(),
             key: self.key().to_string(),
         });
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let built = self.try_make(host, world, state, cancel, &mut log).await;
+        let built = self.try_make(host, cancel, &mut log).await;
         let built = built.unwrap_or_else(|reason| Built::Failed(Outcome::Failed, reason));
         if let Built::Failed(_, reason) = &built
             && (reason.contains(NO_SPACE) || log.contains(NO_SPACE))
@@ -260,7 +310,7 @@ impl Builder<'_> {
             Built::Failed(outcome, reason) => (*outcome, reason.as_str()),
         };
         self.record(started_ms, duration, outcome, reason, &log)?;
-        self.site.tell(Event::BuildDone {
+        self.place.site.tell(Event::BuildDone {
             version: self.version().to_owned(),
             duration_s: duration.as_secs_f64(),
             error: (!reason.is_empty()).then(|| reason.to_owned()),
@@ -271,12 +321,11 @@ impl Builder<'_> {
     async fn try_make(
         &self,
         host: &dyn Host,
-        world: &World<'_>,
-        state: &Path,
         cancel: &Cancel,
         log: &mut Log,
     ) -> Result<Built, String> {
-        let folder = self.folder(state);
+        let folder = self.folder();
+        let world = self.place.world;
         let (src, dir) = (folder.join("src"), folder.join("build"));
         let mark = Mark {
             host,
@@ -291,11 +340,11 @@ impl Builder<'_> {
             .await
             .map_err(failed)?;
         mark.set().await.map_err(failed)?;
-        let commit = self
+        let commit = world
             .versions
             .get(self.version())
             .and_then(|version| version.commit.as_ref());
-        if let (Some(commit), Some(repository)) = (commit, self.versions.repository()) {
+        if let (Some(commit), Some(repository)) = (commit, world.versions.repository()) {
             let checkout = repository.borrow().checkout(&commit.id, &src, clean);
             let checkout = checkout.map_err(|error| error.to_string())?;
             if let Some(warning) = checkout.warning() {
@@ -304,12 +353,13 @@ impl Builder<'_> {
         }
         let dir = dir.to_string_lossy();
         make_dir(host, &dir).await.map_err(failed)?;
-        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-        let commands = self
-            .plan
-            .build_commands(self.build, &src.to_string_lossy(), &dir, jobs);
-        let cell = self.plan.steps.builds.steps[self.build as usize].cell;
+        let commands =
+            self.place
+                .plan
+                .build_commands(self.build, &src.to_string_lossy(), &dir, self.jobs);
+        let cell = self.place.plan.steps.builds.steps[self.build as usize].cell;
         let env = self
+            .place
             .plan
             .environment(cell)
             .map_err(|diagnostic| diagnostic.message)?;
@@ -370,14 +420,15 @@ impl Builder<'_> {
         log: &Log,
     ) -> Result<(), RunError> {
         let attempt = NewAttempt {
-            session: self.site.session,
+            session: self.place.site.session,
             kind: Kind::Build,
             key: self.key(),
             round: 0,
             cell: &self
+                .place
                 .plan
                 .scope()
-                .name_of(self.cell(), &self.plan.steps.builds.axes),
+                .name_of(self.cell(), &self.place.plan.steps.builds.axes),
             machine: self.label("machine"),
             version: self.version(),
             started_ms,
@@ -387,7 +438,7 @@ impl Builder<'_> {
             environment: None,
             log: Some(log.0.as_slice()),
         };
-        self.site.store.borrow_mut().record(&attempt, &[])?;
+        self.place.site.store.borrow_mut().record(&attempt, &[])?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::confirm::{extra_rounds, next_round};
-use super::execute::{Interrupts, Job, RunError, Summary};
+use super::execute::{Job, RunError, Stops, Summary};
 use super::family::{LEVEL, series_of};
 use super::lookup::Samples;
 use super::past::Past;
@@ -33,14 +33,10 @@ pub struct Calibrated {
 }
 
 /// Measures `rounds` more rounds of every run step.
-pub async fn measure(
-    job: &Job<'_>,
-    rounds: u32,
-    interrupts: &mut Interrupts,
-) -> Result<Summary, RunError> {
+pub async fn measure(job: &Job<'_>, rounds: u32, stops: &Stops) -> Result<Summary, RunError> {
     let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
     let first = next_round(job, &all)?;
-    extra_rounds(job, &all, (first, first + rounds), interrupts).await
+    extra_rounds(job, &all, (first, first + rounds), stops).await
 }
 
 /// Judges each cell against itself over the samples of `session`, and takes its noise from all that is

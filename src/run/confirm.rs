@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::dispatch::Stored;
 use super::event::Event;
-use super::execute::{self, Interrupts, Job, RunError, Summary};
+use super::execute::{self, Job, RunError, Stops, Summary};
 use super::family::{Answer, Beside, answers, policy};
 use super::lookup::samples;
 use super::repeat::Repetition;
@@ -24,7 +25,7 @@ pub async fn confirm(
     job: &Job<'_>,
     preset: Option<&str>,
     is_built: &dyn Fn(u32) -> bool,
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
@@ -51,11 +52,9 @@ pub async fn confirm(
         };
         let runs = chosen.into_iter().flatten().collect();
         let rounds = (first + stage.from, first + stage.to);
-        let summary = extra_rounds(job, &runs, rounds, interrupts).await?;
-        total.measured += summary.measured;
-        total.failed.extend(summary.failed);
-        total.interrupted |= summary.interrupted;
-        if total.interrupted {
+        let summary = extra_rounds(job, &runs, rounds, stops).await?;
+        total.add(summary);
+        if total.interrupted || total.late.is_some() {
             return Ok(total);
         }
         answers = eligible(job, preset, is_built)?;
@@ -208,7 +207,7 @@ pub async fn extra_rounds(
     job: &Job<'_>,
     runs: &BTreeSet<u32>,
     (from, to): (u32, u32),
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
     let finished = finished(job, runs)?;
     let missing_of = |run: u32| {
@@ -239,11 +238,10 @@ pub async fn extra_rounds(
         plan: &plan,
         ..*job
     };
-    let have = |run: usize| {
-        let had = finished.get(&(run as u32)).into_iter().flatten().copied();
-        (0..from)
-            .chain(had.filter(|round| *round >= from))
-            .collect()
+    let have = |run: usize| Stored {
+        begin: from,
+        counted: 0,
+        rounds: finished.get(&(run as u32)).cloned().unwrap_or_default(),
     };
-    execute::run(&job, &todo, &have, Repetition::default(), interrupts).await
+    execute::run(&job, &todo, &have, Repetition::default(), stops).await
 }

@@ -65,15 +65,6 @@ pub enum Outcome {
     Interrupted,
 }
 
-/// How a machine stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// It can be asked for its next action.
-    Idle,
-    /// An action is under way.
-    Busy,
-}
-
 /// A set-up that is there at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Live {
@@ -87,86 +78,144 @@ struct Live {
 /// The rounds that a run step still wants.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
-    /// Rounds that are stored.
+    /// All rounds below this one are stored.
+    first: u32,
+    /// Rounds above it that are stored.
     have: BTreeSet<u32>,
     /// All rounds below this one are wanted.
     target: u32,
+    /// Adaptive repetition does not go beyond this one.
+    max: u32,
+    /// It failed in this session, or a slot is at it: it is not to be picked.
+    is_out: bool,
 }
 
-/// One machine: its visits of a round in order, one after the other.
-struct Lane {
-    runs: Vec<u32>,
-    state: State,
-    round: u32,
-    queue: VecDeque<u32>,
+impl Wanted {
+    /// `rounds` more than there are: the gaps from `begin` on first, then rounds after the last one.
+    fn new(have: Stored, rounds: u32, max: u32) -> Wanted {
+        let mut wanted = Wanted {
+            first: have.begin,
+            have: have.rounds.into_iter().collect(),
+            ..Wanted::default()
+        };
+        wanted.target = wanted.first;
+        wanted.skip();
+        let mut missing = rounds;
+        while missing > 0 {
+            missing -= u32::from(!wanted.has(wanted.target));
+            wanted.target += 1;
+        }
+        wanted.max = have.begin.saturating_add(max.saturating_sub(have.counted));
+        wanted
+    }
+
+    fn has(&self, round: u32) -> bool {
+        round < self.first || self.have.contains(&round)
+    }
+
+    fn add(&mut self, round: u32) {
+        self.have.insert(round);
+        self.skip();
+    }
+
+    fn skip(&mut self) {
+        while self.have.remove(&self.first) {
+            self.first += 1;
+        }
+    }
+
+    /// The next round to measure.
+    fn next(&self) -> Option<u32> {
+        (self.first < self.target).then_some(self.first)
+    }
+}
+
+/// What is stored of a run step when a run begins.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    /// Rounds below this one do not count, stored or not…
+    pub begin: u32,
+    /// … but for so many of them.
+    pub counted: u32,
+    /// Rounds that are stored.
+    pub rounds: Vec<u32>,
+}
+
+/// One of the measurements that a machine carries out at the same time.
+#[derive(Default)]
+struct Slot {
+    /// An action is under way.
+    is_busy: bool,
+    /// The run step and the round that it is at.
+    visit: Option<(u32, u32)>,
     /// A stack in the order of the file.
     live: Vec<Live>,
 }
 
-impl Lane {
-    /// A visit is over. It is the first of the queue.
-    fn visited(&mut self, run: u32) {
-        if self.queue.front() == Some(&run) {
-            self.queue.pop_front();
-        }
-    }
+/// One machine: its visits of a round in order, which its slots share.
+struct Lane {
+    runs: Vec<u32>,
+    round: u32,
+    queue: VecDeque<u32>,
+    /// Nothing can be put into the queue until something has ended.
+    is_exhausted: bool,
+    slots: Vec<Slot>,
 }
 
+/// Visits of the queue that are looked at for one that a slot can take beside the others: those that
+/// share a set-up stand together.
+const LOOK_AHEAD: usize = 64;
+
 /// The whole run. Machines are lanes, by their number on the `machine` axis.
+///
+/// A set-up belongs to one slot at a time: cells that share one are measured one after the other, also
+/// where a machine has several slots.
 pub struct Dispatch<'p> {
     plan: &'p Plan<'p>,
     seed: u64,
     lanes: BTreeMap<u16, Lane>,
-    wanted: BTreeMap<u32, Wanted>,
-    /// Run steps that failed in this session.
-    failed: BTreeSet<u32>,
+    /// By run step.
+    wanted: Vec<Wanted>,
     /// Set-up steps that could not be made in this session, with the reason.
     broken: BTreeMap<(usize, u32), String>,
     stopping: bool,
 }
 
 impl<'p> Dispatch<'p> {
-    /// `have(run)` are the rounds of a run step that are stored.
+    /// `have(run)` is what is stored of a run step, `slots(machine)` how many measurements a machine
+    /// carries out at the same time.
     pub fn new(
         plan: &'p Plan<'p>,
         todo: &Todo,
         seed: u64,
-        have: &dyn Fn(usize) -> Vec<u32>,
+        have: &dyn Fn(usize) -> Stored,
+        slots: &dyn Fn(u16) -> usize,
     ) -> Self {
         let mut lanes: BTreeMap<u16, Lane> = BTreeMap::new();
-        let mut wanted = BTreeMap::new();
+        let mut wanted = vec![Wanted::default(); todo.rounds.len()];
         let machine = plan.cells.axis("machine").unwrap_or(0);
         for (run, rounds) in todo.rounds.iter().enumerate() {
             if *rounds == 0 {
                 continue;
             }
-            let lane = lanes.entry(plan.cell_of(run)[machine]).or_insert(Lane {
+            let machine = plan.cell_of(run)[machine];
+            let lane = lanes.entry(machine).or_insert_with(|| Lane {
                 runs: Vec::new(),
-                state: State::Idle,
                 round: 0,
                 queue: VecDeque::new(),
-                live: Vec::new(),
+                is_exhausted: false,
+                slots: (0..slots(machine).max(1))
+                    .map(|_| Slot::default())
+                    .collect(),
             });
             lane.runs.push(run as u32);
-            let have: BTreeSet<u32> = have(run).into_iter().collect();
-            // `rounds` more than there are: the gaps first, then rounds after the last one.
-            let mut target = 0;
-            let mut missing = *rounds;
-            while missing > 0 {
-                missing -= u32::from(!have.contains(&target));
-                target += 1;
-            }
-            wanted.insert(run as u32, Wanted { have, target });
-        }
-        for lane in lanes.values_mut() {
-            fill(plan, seed, lane, &wanted);
+            wanted[run] = Wanted::new(have(run), *rounds, plan.repeat.max);
         }
         Dispatch {
             plan,
             seed,
             lanes,
             wanted,
-            failed: BTreeSet::new(),
             broken: BTreeMap::new(),
             stopping: false,
         }
@@ -177,41 +226,52 @@ impl<'p> Dispatch<'p> {
         self.lanes.keys().copied().collect()
     }
 
-    /// The next action of a machine, which is then under way; None while one is, or when all is done.
-    pub fn next(&mut self, machine: u16) -> Option<Action> {
+    /// The next action of a machine and the slot that is then at it; None while all are, or when there
+    /// is nothing that a free one could do.
+    pub fn next(&mut self, machine: u16) -> Option<(usize, Action)> {
+        let slots = self.lanes.get(&machine)?.slots.len();
+        (0..slots).find_map(|slot| Some((slot, self.next_of(machine, slot)?)))
+    }
+
+    fn next_of(&mut self, machine: u16, slot: usize) -> Option<Action> {
         let lane = self.lanes.get_mut(&machine)?;
-        if lane.state == State::Busy {
+        if lane.slots[slot].is_busy {
             return None;
         }
-        let action = if self.stopping {
-            lane.live.last().map(|live| Action::Undo {
-                setup: live.setup,
-                step: live.step,
-            })
-        } else {
-            next_action(self.plan, lane, &self.broken)
-        };
-        if action.is_some() {
-            lane.state = State::Busy;
+        if self.stopping {
+            if let Some((run, _)) = lane.slots[slot].visit.take() {
+                self.wanted[run as usize].is_out = false;
+            }
+        } else if lane.slots[slot].visit.is_none() {
+            let visit = pick(self.plan, self.seed, lane, slot, &mut self.wanted);
+            lane.slots[slot].visit = visit;
         }
+        let slot = &mut lane.slots[slot];
+        let action = match slot.visit {
+            Some((run, round)) => Some(next_action(self.plan, slot, run, round, &self.broken)),
+            None => slot.live.last().map(undo),
+        };
+        slot.is_busy = action.is_some();
         action
     }
 
-    /// Takes in what came of a machine's action.
-    pub fn on(&mut self, machine: u16, done: Done) {
+    /// Takes in what came of an action of a machine's slot.
+    pub fn on(&mut self, machine: u16, slot: usize, done: Done) {
         let Some(lane) = self.lanes.get_mut(&machine) else {
             return;
         };
-        lane.state = State::Idle;
+        lane.is_exhausted = false;
+        let slot = &mut lane.slots[slot];
+        slot.is_busy = false;
         match done {
             Done::SetUp {
                 setup,
                 step,
                 error: None,
-            } => lane.live.push(Live {
+            } => slot.live.push(Live {
                 setup,
                 step,
-                round: lane.round,
+                round: slot.visit.map_or(0, |(_, round)| round),
                 used: false,
             }),
             Done::SetUp {
@@ -221,7 +281,7 @@ impl<'p> Dispatch<'p> {
             } => {
                 self.broken.insert((setup, step), reason);
             }
-            Done::Undo { setup, step } => lane
+            Done::Undo { setup, step } => slot
                 .live
                 .retain(|live| (live.setup, live.step) != (setup, step)),
             Done::Measured {
@@ -229,24 +289,19 @@ impl<'p> Dispatch<'p> {
                 round,
                 outcome,
             } => {
-                lane.visited(run);
-                lane.live.iter_mut().for_each(|live| live.used = true);
+                slot.visit = None;
+                slot.live.iter_mut().for_each(|live| live.used = true);
                 match outcome {
                     Outcome::Sample { enough } => self.sampled(run, round, enough),
                     Outcome::Failed => {
-                        self.failed.insert(run);
                         // What it measured on may be the reason: the next cell gets a new one.
-                        lane.live.iter_mut().for_each(|live| live.round = u32::MAX);
+                        slot.live.iter_mut().for_each(|live| live.round = u32::MAX);
                     }
                     Outcome::Interrupted => self.stopping = true,
                 }
             }
-            Done::GaveUp { run, .. } => {
-                lane.visited(run);
-                self.failed.insert(run);
-            }
+            Done::GaveUp { .. } => slot.visit = None,
         }
-        self.refill(machine);
     }
 
     /// Stop after the actions that are under way, and undo what was set up.
@@ -254,74 +309,101 @@ impl<'p> Dispatch<'p> {
         self.stopping = true;
     }
 
-    /// All machines are done and nothing is left set up.
-    pub fn is_finished(&self) -> bool {
-        self.lanes.values().all(|lane| {
-            lane.state == State::Idle
-                && lane.live.is_empty()
-                && (self.stopping || lane.queue.is_empty())
-        })
-    }
-
     /// Measurements that a run step would still have had.
     pub fn outstanding(&self, run: u32) -> u64 {
-        self.wanted.get(&run).map_or(0, |wanted| {
-            (0..wanted.target)
-                .filter(|round| !wanted.have.contains(round))
+        self.wanted.get(run as usize).map_or(0, |wanted| {
+            (wanted.first..wanted.target)
+                .filter(|round| !wanted.has(*round))
                 .count() as u64
         })
     }
 
-    fn sampled(&mut self, run: u32, round: u32, enough: bool) {
-        let max = self.plan.repeat.max;
-        let Some(wanted) = self.wanted.get_mut(&run) else {
-            return;
-        };
-        wanted.have.insert(round);
-        if enough {
-            wanted.target = wanted.target.min(round + 1);
-        } else if round + 1 >= wanted.target && wanted.target < max {
-            wanted.target += 1;
-        }
+    /// Run steps and measurements that were not come to, now that all has ended.
+    pub fn left(&self) -> (usize, u64) {
+        let runs = (0..self.wanted.len() as u32).filter(|run| !self.wanted[*run as usize].is_out);
+        let left = runs.map(|run| self.outstanding(run)).filter(|n| *n > 0);
+        left.fold((0, 0), |(cells, all), n| (cells + 1, all + n))
     }
 
-    /// Goes on to the next round of a machine in which anything is missing.
-    fn refill(&mut self, machine: u16) {
-        let Some(lane) = self.lanes.get_mut(&machine) else {
+    fn sampled(&mut self, run: u32, round: u32, enough: bool) {
+        let Some(wanted) = self.wanted.get_mut(run as usize) else {
             return;
         };
-        if lane.queue.is_empty() {
-            lane.runs.retain(|run| !self.failed.contains(run));
-            lane.round += 1;
-            fill(self.plan, self.seed, lane, &self.wanted);
+        wanted.is_out = false;
+        wanted.add(round);
+        if enough {
+            wanted.target = wanted.target.min(round + 1);
+        } else if round + 1 >= wanted.target && wanted.target < wanted.max {
+            wanted.target += 1;
         }
     }
 }
 
-/// Fills the queue with the visits of the lane's round, or of the next one that has any.
-fn fill(plan: &Plan, seed: u64, lane: &mut Lane, wanted: &BTreeMap<u32, Wanted>) {
-    let end = lane
-        .runs
-        .iter()
-        .filter_map(|run| wanted.get(run))
-        .map(|w| w.target)
-        .max()
-        .unwrap_or(0);
-    while lane.round < end {
-        let round = lane.round;
-        let visits = lane.runs.iter().copied().filter(|run| {
-            wanted
-                .get(run)
-                .is_some_and(|w| round < w.target && !w.have.contains(&round))
-        });
-        let mut visits: Vec<u32> = visits.collect();
-        if !visits.is_empty() {
-            visits.sort_by_cached_key(|run| visit_key(plan, seed, round, *run));
-            lane.queue = visits.into();
-            return;
-        }
-        lane.round += 1;
+/// Takes a visit out of the queue, the first one that needs no set-up that another slot has.
+fn pick(
+    plan: &Plan,
+    seed: u64,
+    lane: &mut Lane,
+    slot: usize,
+    wanted: &mut [Wanted],
+) -> Option<(u32, u32)> {
+    if lane.queue.is_empty() && !lane.is_exhausted {
+        fill(plan, seed, lane, wanted);
     }
+    let round = lane.round;
+    let mut index = 0;
+    while let Some(&run) = lane.queue.get(index).filter(|_| index < LOOK_AHEAD) {
+        let own = &mut wanted[run as usize];
+        // It may have become enough since the queue was filled.
+        if own.is_out || own.next() != Some(round) {
+            lane.queue.remove(index);
+            continue;
+        }
+        let others = lane.slots.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != slot);
+        let is_taken = others.clone().next().is_some()
+            && setups_of(plan, run).any(|need| others.clone().any(|(_, s)| s.has(plan, need)));
+        if !is_taken {
+            lane.queue.remove(index);
+            own.is_out = true;
+            return Some((run, round));
+        }
+        index += 1;
+    }
+    None
+}
+
+impl Slot {
+    /// Whether a set-up step is made here, or will be.
+    fn has(&self, plan: &Plan, need: (usize, u32)) -> bool {
+        self.live.iter().any(|live| (live.setup, live.step) == need)
+            || self
+                .visit
+                .is_some_and(|(run, _)| setups_of(plan, run).any(|own| own == need))
+    }
+}
+
+/// Set-up and step of all that a run step needs, in the order of the file.
+fn setups_of<'a>(plan: &'a Plan, run: u32) -> impl Iterator<Item = (usize, u32)> + 'a {
+    plan.setups_of(plan.steps.runs.cells[run as usize])
+}
+
+/// Fills the queue with the visits of the first round in which anything is missing that no slot is at.
+fn fill(plan: &Plan, seed: u64, lane: &mut Lane, wanted: &[Wanted]) {
+    let next = |run: &u32| {
+        Some(&wanted[*run as usize])
+            .filter(|own| !own.is_out)?
+            .next()
+    };
+    let Some(round) = lane.runs.iter().filter_map(next).min() else {
+        lane.is_exhausted = true;
+        return;
+    };
+    let visits = lane.runs.iter().copied();
+    let mut visits: Vec<u32> = visits.filter(|run| next(run) == Some(round)).collect();
+    visits.sort_by_cached_key(|run| visit_key(plan, seed, round, *run));
+    lane.round = round;
+    lane.queue = visits.into();
 }
 
 /// The order of a round: random, but cells that share a set-up stand together, so that it is made
@@ -357,51 +439,48 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn next_action(
-    plan: &Plan,
-    lane: &Lane,
-    broken: &BTreeMap<(usize, u32), String>,
-) -> Option<Action> {
-    let undo = |live: &Live| Action::Undo {
+fn undo(live: &Live) -> Action {
+    Action::Undo {
         setup: live.setup,
         step: live.step,
-    };
-    let Some(&run) = lane.queue.front() else {
-        return lane.live.last().map(undo);
-    };
-    let cell = plan.steps.runs.cells[run as usize];
-    let needed: Vec<(usize, u32)> = plan.setups_of(cell).collect();
-    for need in &needed {
-        if let Some(reason) = broken.get(need) {
-            return Some(Action::GiveUp {
-                run,
-                round: lane.round,
-                reason: reason.clone(),
-            });
-        }
+    }
+}
+
+/// What a slot does next for its visit.
+fn next_action(
+    plan: &Plan,
+    slot: &Slot,
+    run: u32,
+    round: u32,
+    broken: &BTreeMap<(usize, u32), String>,
+) -> Action {
+    let needed: Vec<(usize, u32)> = setups_of(plan, run).collect();
+    if let Some(reason) = needed.iter().find_map(|need| broken.get(need)) {
+        return Action::GiveUp {
+            run,
+            round,
+            reason: reason.clone(),
+        };
     }
     // The stack is right up to the first set-up that is another one or too old.
     let fits = |live: &Live, need: &(usize, u32)| {
         let old = match plan.matrix.setups[live.setup].scope {
             Scope::Session => live.round == u32::MAX,
-            Scope::Round => live.round != lane.round,
+            Scope::Round => live.round != round,
             Scope::Run => live.used || live.round == u32::MAX,
         };
         (live.setup, live.step) == *need && !old
     };
-    let right = lane
+    let right = slot
         .live
         .iter()
         .zip(&needed)
         .take_while(|(live, need)| fits(live, need))
         .count();
-    match (lane.live.len() > right, needed.get(right)) {
-        (true, _) => lane.live.last().map(undo),
-        (false, Some(&(setup, step))) => Some(Action::SetUp { setup, step }),
-        (false, None) => Some(Action::Measure {
-            run,
-            round: lane.round,
-        }),
+    match (slot.live.get(right..), needed.get(right)) {
+        (Some([.., last]), _) => undo(last),
+        (_, Some(&(setup, step))) => Action::SetUp { setup, step },
+        (_, None) => Action::Measure { run, round },
     }
 }
 

@@ -3,6 +3,8 @@
 
 use serde::Serialize;
 
+use super::choice::LeftOut;
+
 /// What happened. Each is one JSON line in an `--events` file; `event` tells its kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -15,6 +17,14 @@ pub enum Event {
         measurements: u64,
         estimate_s: f64,
         seed: u64,
+    },
+    /// A budget has no room for these.
+    LeftOut(LeftOut),
+    /// Measurements of a machine that are not needed after all: builds came out equal, or somebody else
+    /// has taken them meanwhile.
+    Spared {
+        machine: String,
+        measurements: u64,
     },
     /// Somebody else measures on the machine.
     Waiting {
@@ -89,6 +99,7 @@ pub enum Event {
     Interrupted {
         at_once: bool,
     },
+    /// The last one of a session, however many parts it had.
     Finished {
         measured: u64,
         failed: usize,

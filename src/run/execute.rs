@@ -1,16 +1,17 @@
 //! Owns carrying out a run: actions of the dispatcher on hosts, samples into the store, events out.
 //! Does not know in which order steps come (run/dispatch does) nor what a result means.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use super::command::Log;
-use super::dispatch::{Action, Dispatch, Done, Outcome};
+use super::dispatch::{Action, Dispatch, Done, Outcome, Stored};
 use super::event::Event;
+use super::pool::Pool;
 use super::prepare::{Machine, Machines};
 use super::progress::Progress;
 use super::repeat::Repetition;
@@ -18,9 +19,12 @@ use super::setup::{Up, put_away};
 use super::surroundings::Surroundings;
 use super::tune;
 use crate::config::matrix::Via;
-use crate::edge::host::{Cancel, Holder, HostError, Slot, Wait};
+use crate::edge::host::{Cancel, Holder, HostError, Slot};
 use crate::edge::parse::Parser;
-use crate::edge::store::{self, Beside, Kind, NewAttempt, NewReading, Recorded, Store, StoreError};
+use crate::edge::store::{
+    self, Beside, Kind, NewAttempt, NewReading, Record, Recorded, Store, StoreError, Writer,
+    Written,
+};
 use crate::edge::tune::TuneError;
 use crate::plan::dag::{Plan, Todo};
 use crate::words::key::Key;
@@ -61,19 +65,36 @@ pub struct Summary {
     pub measured: u64,
     pub failed: Vec<Failed>,
     pub interrupted: bool,
+    /// Cells and measurements that were not come to, as the time that was given is over.
+    pub late: Option<(usize, u64)>,
+}
+
+impl Summary {
+    /// Adds what came of another part.
+    pub fn add(&mut self, other: Summary) {
+        self.measured += other.measured;
+        self.failed.extend(other.failed);
+        self.interrupted |= other.interrupted;
+        if let Some((cells, measurements)) = other.late {
+            let late = self.late.get_or_insert_default();
+            *late = (late.0 + cells, late.1 + measurements);
+        }
+    }
 }
 
 /// Where and with what a session works.
 pub struct Site<'a> {
     pub machines: &'a Machines,
     pub store: &'a RefCell<Store>,
+    /// Writes what is measured.
+    pub writer: &'a Writer,
     pub session: i64,
     pub seed: u64,
     pub progress: &'a RefCell<dyn Progress>,
 }
 
 impl Site<'_> {
-    pub(super) fn tell(&self, event: Event) {
+    pub fn tell(&self, event: Event) {
         self.progress.borrow_mut().event(&event);
     }
 
@@ -85,9 +106,6 @@ impl Site<'_> {
     }
 }
 
-/// One message for each Ctrl-C.
-pub type Interrupts = mpsc::UnboundedReceiver<()>;
-
 /// What is run.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
@@ -97,154 +115,209 @@ pub struct Job<'a> {
     pub around: &'a Surroundings,
 }
 
-/// Takes the measuring slots of these machines, in the order of their names so that two runs cannot
-/// wait for each other, and puts away what a dead run has left on them.
+/// Told when to stop: `soon` after the measurements under way (what waits or builds ends), `at_once` with
+/// them. Nothing is begun after the `deadline`.
+#[derive(Clone)]
+pub struct Stops {
+    pub soon: Cancel,
+    pub at_once: Cancel,
+    pub deadline: Option<Instant>,
+}
+
+/// Machines that are this one: they would wait for each other's slot, or measure at the same time.
+pub fn check_apart(machines: &Machines, names: &BTreeSet<String>) -> Result<(), RunError> {
+    let is_local = |name: &&String| machines.get(name).is_some_and(|it| it.via == Via::Local);
+    let local: Vec<&String> = names.iter().filter(is_local).collect();
+    match local[..] {
+        [one, other, ..] => Err(RunError::SameMachine(one.clone(), other.clone())),
+        _ => Ok(()),
+    }
+}
+
+/// Takes the measuring slot of a machine, and puts away what a dead run has left on it. None where
+/// nothing runs.
 pub async fn enter(
     site: &Site<'_>,
     purpose: &str,
-    names: &BTreeSet<String>,
+    name: &str,
     cancel: &Cancel,
-) -> Result<Vec<Slot>, RunError> {
-    let is_local = |name: &&String| {
-        site.machines
-            .get(name)
-            .is_some_and(|it| it.via == Via::Local)
+) -> Result<Option<Slot>, RunError> {
+    let Some(
+        machine @ Machine {
+            host: Some(host), ..
+        },
+    ) = site.machines.get(name)
+    else {
+        return Ok(None);
     };
-    let local: Vec<&String> = names.iter().filter(is_local).collect();
-    if let [one, other, ..] = local[..] {
-        return Err(RunError::SameMachine(one.clone(), other.clone()));
+    let host = host.as_ref();
+    let waiting = |holder: &str| {
+        site.tell(Event::Waiting {
+            machine: name.to_owned(),
+            holder: holder.to_owned(),
+        })
+    };
+    let holder = Holder::this(purpose);
+    let slot = host.lock(holder, &waiting, cancel.clone()).await?;
+    let mut cleaned = host.clean().await?;
+    machine.link_programs().await?;
+    cleaned.extend(put_away(site, name, machine).await?);
+    for what in cleaned {
+        site.tell(Event::Cleaned {
+            machine: name.to_owned(),
+            what,
+        });
     }
-    let mut slots = Vec::new();
-    for name in names {
-        let Some(
-            machine @ Machine {
-                host: Some(host), ..
-            },
-        ) = site.machines.get(name)
-        else {
-            continue;
-        };
-        let host = host.as_ref();
-        let holder = Holder::this(purpose);
-        let waiting = |holder: &str| {
-            site.tell(Event::Waiting {
-                machine: name.clone(),
-                holder: holder.to_owned(),
-            })
-        };
-        slots.push(host.lock(holder, &waiting, cancel.clone()).await?);
-        let mut cleaned = host.clean().await?;
-        machine.link_programs().await?;
-        cleaned.extend(put_away(site, name, machine).await?);
-        for what in cleaned {
-            site.tell(Event::Cleaned {
-                machine: name.clone(),
-                what,
-            });
-        }
-        tune::recover(site, name, host, machine).await?;
-    }
-    Ok(slots)
+    tune::recover(site, name, host, machine).await?;
+    Ok(Some(slot))
 }
 
-/// Runs all that is to be done. `interrupts` counts Ctrl-C: once stops after the step at hand, twice at
-/// once; set-ups are undone in both cases.
+/// Something that was done and is not durable yet. Nobody is told of it before it is.
+struct Unwritten {
+    news: News,
+    /// The slot that waits for it.
+    slot: Option<(u16, usize, Done)>,
+}
+
+/// What is told when a result is durable.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) events: Vec<Event>,
+    /// It is a sample.
+    pub(super) is_sample: bool,
+    /// With its run step and round.
+    pub(super) failed: Option<(Failed, u32, u32)>,
+}
+
+/// What came of an action, and what is to be recorded of it.
+pub(super) struct Carried {
+    pub(super) done: Done,
+    pub(super) record: Option<Record>,
+    pub(super) news: News,
+}
+
+impl Carried {
+    /// Nothing is recorded or told.
+    pub(super) fn only(done: Done) -> Carried {
+        Carried {
+            done,
+            record: None,
+            news: News::default(),
+        }
+    }
+}
+
+/// Runs all that is to be done. Set-ups are undone however it is stopped.
 pub async fn run(
     job: &Job<'_>,
     todo: &Todo,
-    have: &dyn Fn(usize) -> Vec<u32>,
+    have: &dyn Fn(usize) -> Stored,
     repetition: Repetition,
-    interrupts: &mut Interrupts,
+    stops: &Stops,
 ) -> Result<Summary, RunError> {
-    let (stop_at_once, cancel) = watch::channel(false);
-    let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have);
+    let slots = |machine| job.machine(machine).map_or(1, |(_, machine)| machine.slots);
+    let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have, &slots);
+    let machines = dispatch.machines();
     let executor = Executor {
         job,
-        cancel: Cancel::new(cancel),
+        cancel: stops.at_once.clone(),
         up: RefCell::default(),
         repetition: RefCell::new(repetition),
         fatal: RefCell::default(),
-        measured: Cell::new(0),
-        failed: RefCell::default(),
     };
+    let mut summary = Summary::default();
     let mut pool = Pool::default();
-    let mut interrupted = 0;
-    loop {
-        for machine in dispatch.machines() {
-            if let Some(action) = dispatch.next(machine) {
-                if let Action::GiveUp { run, round, reason } = &action {
-                    executor.give_up(*run, *round, reason, dispatch.outstanding(*run));
-                }
-                let executor = &executor;
-                pool.futures.push(Box::pin(async move {
-                    (machine, executor.carry_out(machine, action).await)
-                }));
+    let (told, mut written) = mpsc::unbounded_channel::<(u64, Written)>();
+    let mut unwritten: HashMap<u64, Unwritten> = HashMap::new();
+    let mut tickets = 0;
+    let (mut soon, mut is_stopped) = (stops.soon.clone(), false);
+    for turn in 1u64.. {
+        // Steps that never wait, on a null machine, must not keep signals and clocks out.
+        if turn.is_multiple_of(TURNS_WITHOUT_YIELD_MAX) {
+            tokio::task::yield_now().await;
+        }
+        for machine in &machines {
+            while let Some((slot, action)) = dispatch.next(*machine) {
+                let (executor, machine) = (&executor, *machine);
+                pool.push(
+                    async move { (machine, slot, executor.carry_out(machine, action).await) },
+                );
             }
         }
-        if pool.futures.is_empty() {
+        if pool.is_empty() && unwritten.is_empty() {
             break;
         }
         tokio::select! {
-            (machine, done) = pool.next() => {
-                if let Done::Measured { run, outcome: Outcome::Failed, .. } = &done {
-                    executor.given_up(dispatch.outstanding(*run));
+            biased;
+            () = soon.cancelled(), if !is_stopped => {
+                is_stopped = true;
+                dispatch.stop();
+            }
+            () = sleep_until(stops.deadline), if !is_stopped => {
+                is_stopped = true;
+                summary.late = Some((0, 0));
+                dispatch.stop();
+            }
+            Some((ticket, written)) = written.recv() => {
+                let Some(Unwritten { news, slot }) = unwritten.remove(&ticket) else { continue };
+                match written {
+                    Ok(recorded) => executor.tell(news, recorded, &dispatch, &mut summary),
+                    Err(error) => {
+                        executor.fatal.borrow_mut().get_or_insert(error.into());
+                        dispatch.stop();
+                    }
                 }
-                dispatch.on(machine, done);
-                if executor.fatal.borrow().is_some() {
-                    dispatch.stop();
+                if let Some((machine, slot, done)) = slot {
+                    dispatch.on(machine, slot, done);
                 }
             }
-            Some(()) = interrupts.recv() => {
-                interrupted += 1;
-                dispatch.stop();
-                if interrupted == 2 {
-                    let _ = stop_at_once.send(true);
+            (machine, slot, carried) = pool.next() => {
+                let Carried { done, record, news } = carried;
+                match record {
+                    Some(record) => {
+                        // Writing must not disturb the next measurement, unless there are others anyway.
+                        let waits = job.machine(machine).is_some_and(|(_, it)| it.waits_for_writes());
+                        let (ticket, told) = (tickets, told.clone());
+                        tickets += 1;
+                        let slot = match waits {
+                            true => Some((machine, slot, done)),
+                            false => {
+                                dispatch.on(machine, slot, done);
+                                None
+                            }
+                        };
+                        unwritten.insert(ticket, Unwritten { news, slot });
+                        job.site.writer.write(record, waits, move |written| {
+                            // Nobody listens any more where the run was given up.
+                            let _ = told.send((ticket, written));
+                        });
+                    }
+                    None => {
+                        executor.tell(news, Recorded::AlreadyDone, &dispatch, &mut summary);
+                        dispatch.on(machine, slot, done);
+                    }
                 }
-                if interrupted <= 2 {
-                    job.site.tell(Event::Interrupted { at_once: interrupted == 2 });
+                if executor.fatal.borrow().is_some() {
+                    dispatch.stop();
                 }
             }
         }
     }
     drop(pool);
-    let summary = Summary {
-        measured: executor.measured.get(),
-        failed: executor
-            .failed
-            .into_inner()
-            .into_iter()
-            .map(|(failed, _)| failed)
-            .collect(),
-        interrupted: interrupted > 0,
-    };
-    job.site.tell(Event::Finished {
-        measured: summary.measured,
-        failed: summary.failed.len(),
-    });
+    summary.interrupted = stops.soon.is_cancelled();
+    summary.late = summary.late.map(|_| dispatch.left());
     match executor.fatal.into_inner() {
         Some(error) => Err(error),
         None => Ok(summary),
     }
 }
 
-/// Futures of which the first to end is taken out: one for each machine at the most.
-#[derive(Default)]
-struct Pool<'a> {
-    futures: Vec<Wait<'a, (u16, Done)>>,
-}
+const TURNS_WITHOUT_YIELD_MAX: u64 = 64;
 
-impl Pool<'_> {
-    async fn next(&mut self) -> (u16, Done) {
-        std::future::poll_fn(|context| {
-            for index in 0..self.futures.len() {
-                if let std::task::Poll::Ready(done) = self.futures[index].as_mut().poll(context) {
-                    drop(self.futures.swap_remove(index));
-                    return std::task::Poll::Ready(done);
-                }
-            }
-            std::task::Poll::Pending
-        })
-        .await
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -265,35 +338,41 @@ pub(super) struct Executor<'a> {
     pub(super) repetition: RefCell<Repetition>,
     /// What makes going on impossible.
     pub(super) fatal: RefCell<Option<RunError>>,
-    pub(super) measured: Cell<u64>,
-    /// With the number of measurements given up with it, once known.
-    pub(super) failed: RefCell<Vec<(Failed, u32)>>,
 }
 
 impl Executor<'_> {
-    async fn carry_out(&self, machine: u16, action: Action) -> Done {
+    async fn carry_out(&self, machine: u16, action: Action) -> Carried {
         match action {
-            Action::SetUp { setup, step } => {
-                let error = self.set_up(machine, setup, step).await;
-                Done::SetUp { setup, step, error }
-            }
+            Action::SetUp { setup, step } => self.set_up(machine, setup, step).await,
             Action::Undo { setup, step } => {
                 self.undo(machine, setup, step).await;
-                Done::Undo { setup, step }
+                Carried::only(Done::Undo { setup, step })
             }
             Action::Measure { run, round } => {
-                let outcome = self.measure(machine, run, round).await;
-                let outcome = outcome.unwrap_or_else(|error| {
+                let carried = self.measure(machine, run, round).await;
+                carried.unwrap_or_else(|error| {
                     self.fatal.borrow_mut().get_or_insert(error);
-                    Outcome::Interrupted
-                });
-                Done::Measured {
-                    run,
-                    round,
-                    outcome,
+                    let outcome = Outcome::Interrupted;
+                    Carried::only(Done::Measured {
+                        run,
+                        round,
+                        outcome,
+                    })
+                })
+            }
+            Action::GiveUp { run, round, reason } => {
+                let plan = self.job.plan;
+                let cell = plan.cells.name(plan.cell_of(run as usize));
+                let failed = Failed { cell, reason };
+                Carried {
+                    done: Done::GaveUp { run, round },
+                    record: None,
+                    news: News {
+                        failed: Some((failed, run, round)),
+                        ..News::default()
+                    },
                 }
             }
-            Action::GiveUp { run, round, .. } => Done::GaveUp { run, round },
         }
     }
 
@@ -302,8 +381,8 @@ impl Executor<'_> {
         machine: u16,
         what: Recording,
         readings: &[NewReading],
-        beside: &Beside,
-    ) -> Result<Recorded, StoreError> {
+        beside: Beside,
+    ) -> Result<Record, StoreError> {
         let plan = self.job.plan;
         let version = plan
             .cells
@@ -325,30 +404,26 @@ impl Executor<'_> {
             environment: self.job.around.environment(machine),
             log: Some(what.log.0.as_slice()).filter(|log| !log.is_empty()),
         };
-        let mut store = self.job.site.store.borrow_mut();
-        store.record_with(&attempt, readings, beside)
+        let store = self.job.site.store.borrow();
+        store.prepare(&attempt, readings, beside)
     }
 
-    fn give_up(&self, run: u32, round: u32, reason: &str, outstanding: u64) {
-        let plan = self.job.plan;
-        let cell = plan.cells.name(plan.cell_of(run as usize));
-        let failed = Failed {
-            cell,
-            reason: reason.to_owned(),
-        };
-        self.failed.borrow_mut().push((failed, round));
-        self.given_up(outstanding);
-    }
-
-    /// Tells of the latest failure, now that it is known what is given up with it.
-    fn given_up(&self, given_up: u64) {
-        if let Some((failed, round)) = self.failed.borrow().last() {
+    /// Tells of what is durable now.
+    fn tell(&self, news: News, recorded: Recorded, dispatch: &Dispatch, summary: &mut Summary) {
+        if news.is_sample && matches!(recorded, Recorded::New(_)) {
+            summary.measured += 1;
+        }
+        news.events
+            .into_iter()
+            .for_each(|event| self.job.site.tell(event));
+        if let Some((failed, run, round)) = news.failed {
             self.job.site.tell(Event::Failed {
                 cell: failed.cell.clone(),
-                round: *round,
+                round,
                 reason: failed.reason.clone(),
-                given_up,
+                given_up: dispatch.outstanding(run),
             });
+            summary.failed.push(failed);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::choice::{Again, Chosen};
 use super::lookup::{Known, LookupError, failures};
 use super::versions::World;
 use crate::edge::git::Oid;
@@ -75,10 +76,11 @@ fn stale(old: &OldInputs, new: &InputTexts) -> Vec<(String, String)> {
 /// Why each run step is to be done.
 pub fn reasons(
     plan: &Plan,
-    known: &Known,
+    chosen: &Chosen,
     world: &World,
     store: Option<&Store>,
 ) -> Result<Vec<Reason>, ReasonError> {
+    let known = &chosen.known;
     let mut old = match store {
         Some(store) => store.inputs(&plan.matrix.name)?,
         None => OldInputs::new(),
@@ -102,6 +104,7 @@ pub fn reasons(
     let past = Past {
         inputs: &old,
         session: &|run| sessions.get(&run).copied(),
+        again: &|run| chosen.again.get(&run).map(Again::to_string),
         rounds: &|run| known.rounds.count(run),
         failure: &|run| failed.get(&run).cloned(),
         broken: &|run| broken.get(&run).cloned(),

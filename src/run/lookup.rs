@@ -49,6 +49,16 @@ impl Known {
         plan.is_there(cell, &|digest| self.kept.contains(&digest))
     }
 
+    /// Whether a run step was measured and is to be measured again: what it takes is known.
+    pub fn is_partly_done(&self, run: usize) -> bool {
+        self.todo.rounds[run] > 0 && self.rounds.count(run) > 0
+    }
+
+    /// Whether an artifact of the plan is there.
+    pub fn is_kept(&self, digest: Key) -> bool {
+        self.kept.contains(&digest)
+    }
+
     /// Artifacts that are to be measured and are not there any more.
     pub fn gone(&self, plan: &Plan) -> BTreeSet<Key> {
         let runs = (0..plan.steps.runs.len()).filter(|run| self.todo.rounds[*run] > 0);

@@ -2,14 +2,14 @@
 //! Does not know whether another round is wanted.
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
-use super::dispatch::Outcome;
+use super::dispatch::{Done, Outcome};
 use super::event::Event;
-use super::execute::{Executor, Failed, Recording, RunError};
+use super::execute::{Carried, Executor, Failed, News, Recording, RunError};
 use super::null;
 use super::prepare::Machine;
 use crate::edge::host::{Host, HostError, ServiceId};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
-use crate::edge::store::{self, Beside, Kind, NewReading, Recorded};
+use crate::edge::store::{self, Beside, Kind, NewReading};
 use crate::plan::resolve::Words;
 use crate::words::diag::{Diagnostic, suggest};
 use crate::words::sample::{Better, Ended, Parsed, Reading};
@@ -40,7 +40,7 @@ impl Executor<'_> {
         machine: u16,
         run: u32,
         round: u32,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Carried, RunError> {
         let plan = self.job.plan;
         let step = plan.run_step(run);
         let tuple = plan.cells.cell(step.cell as usize);
@@ -86,7 +86,7 @@ impl Executor<'_> {
             )),
         };
         // Readings alone do not make a sample if what was measured had died meanwhile.
-        let result = match (result, self.dead_service(machine).await) {
+        let result = match (result, self.dead_service(machine, step.cell).await) {
             (Ok(_), Some(reason)) => Err((store::Outcome::Failed, reason)),
             (Err((outcome, reason)), Some(dead)) => Err((outcome, format!("{dead}\n{reason}"))),
             (result, None) => result,
@@ -118,43 +118,42 @@ impl Executor<'_> {
             reason,
             log: &log,
         };
-        let recorded = self.record(machine, recording, &readings, &beside)?;
-        match result {
+        let record = Some(self.record(machine, recording, &readings, beside)?);
+        let mut news = News::default();
+        let outcome = match result {
             Ok((chosen, measured)) => {
-                if let Recorded::New(_) = recorded {
-                    self.measured.set(self.measured.get() + 1);
-                }
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
                 let values: Vec<f64> = chosen.iter().map(|reading| reading.value).collect();
-                self.job.site.tell(Event::RunDone {
+                let session = self.job.site.session;
+                let mut repetition = self.repetition.borrow_mut();
+                repetition.add(run, session, round, &values);
+                let enough = repetition.is_enough(plan, run);
+                let enough = enough.map_err(RunError::Template)?;
+                news.is_sample = true;
+                news.events.push(Event::RunDone {
                     cell: cell.clone(),
                     round,
                     duration_s: duration.as_secs_f64(),
-                    metrics: names.zip(values.iter().copied()).collect(),
+                    metrics: names.zip(values).collect(),
                     warnings: measured.warnings,
                 });
-                let session = self.job.site.session;
-                self.repetition
-                    .borrow_mut()
-                    .add(run, session, round, &values);
-                let enough = self
-                    .repetition
-                    .borrow()
-                    .is_enough(plan, run)
-                    .map_err(RunError::Template)?;
                 if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
-                    self.job.site.tell(Event::Repeats { cell, more: true });
+                    news.events.push(Event::Repeats { cell, more: true });
                 }
-                Ok(Outcome::Sample { enough })
+                Outcome::Sample { enough }
             }
-            Err((store::Outcome::Interrupted, _)) => Ok(Outcome::Interrupted),
+            Err((store::Outcome::Interrupted, _)) => Outcome::Interrupted,
             Err((_, reason)) => {
-                self.failed
-                    .borrow_mut()
-                    .push((Failed { cell, reason }, round));
-                Ok(Outcome::Failed)
+                news.failed = Some((Failed { cell, reason }, run, round));
+                Outcome::Failed
             }
-        }
+        };
+        let done = Done::Measured {
+            run,
+            round,
+            outcome,
+        };
+        Ok(Carried { done, record, news })
     }
 
     async fn measure_on(
@@ -305,7 +304,7 @@ impl Executor<'_> {
     }
 
     /// Why what is measured is not there any more, if so.
-    async fn dead_service(&self, machine: u16) -> Option<String> {
+    async fn dead_service(&self, machine: u16, cell: u32) -> Option<String> {
         let (
             _,
             Machine {
@@ -317,8 +316,11 @@ impl Executor<'_> {
         };
         let services: Vec<(usize, ServiceId)> = {
             let up = self.up.borrow();
-            let here = up.iter().filter(|((of, _, _), _)| *of == machine);
-            here.filter_map(|((_, setup, _), up)| Some((*setup, up.service?)))
+            let needed = self.job.plan.setups_of(cell);
+            needed
+                .filter_map(|(setup, step)| {
+                    Some((setup, up.get(&(machine, setup, step))?.service?))
+                })
                 .collect()
         };
         for (setup, service) in services {

@@ -35,6 +35,10 @@ pub struct Machine {
     pub journal: PathBuf,
     /// How long a measurement waits for the machine to be quiet.
     pub quiet_wait: Duration,
+    /// Measurements at the same time.
+    pub slots: usize,
+    /// Builds at the same time.
+    pub build_slots: usize,
     /// Installed programs of the subject by content.
     pub installed: Key,
     /// Versions that are folders, by label.
@@ -84,6 +88,8 @@ impl Machines {
                     profile: None,
                     journal: PathBuf::new(),
                     quiet_wait: Duration::ZERO,
+                    slots: 1,
+                    build_slots: 1,
                     installed: Key::default(),
                     folders: BTreeMap::new(),
                     places: places(options.state),
@@ -98,6 +104,8 @@ impl Machines {
                     let looked = look_at(Rc::new(host), matrix, versions, options).await?;
                     Machine {
                         quiet_wait: declared.quiet_wait,
+                        slots: declared.slots as usize,
+                        build_slots: declared.build_slots as usize,
                         ..looked
                     }
                 }
@@ -173,6 +181,8 @@ async fn look_at(
         profile: None,
         journal: tune::place(options.lock.as_deref()),
         quiet_wait: Duration::ZERO,
+        slots: 1,
+        build_slots: 1,
         installed,
         folders,
         places: places(options.state),
@@ -241,6 +251,12 @@ async fn digest(
 }
 
 impl Machine {
+    /// Whether what was measured must be on the disk before the next measurement: writing it would
+    /// disturb that one.
+    pub fn waits_for_writes(&self) -> bool {
+        self.host.is_some() && self.slots == 1
+    }
+
     /// Makes the folders in which `{{ bin }}/program` is a program that was not built.
     pub async fn link_programs(&self) -> Result<(), HostError> {
         let Some(host) = &self.host else {

@@ -56,6 +56,7 @@ pub struct Lines {
     failed: u64,
     started: Instant,
     last: Instant,
+    last_failure: String,
 }
 
 /// Time between two lines about measurements that went well.
@@ -69,13 +70,14 @@ impl Default for Lines {
             failed: 0,
             started: Instant::now(),
             last: Instant::now(),
+            last_failure: String::new(),
         }
     }
 }
 
 impl Progress for Lines {
     fn event(&mut self, event: &Event) {
-        if let Some(line) = notable(event) {
+        if let Some(line) = notable(event, &mut self.last_failure) {
             say(&line);
         }
         match event {
@@ -109,6 +111,9 @@ impl Progress for Lines {
                 }
             }
             Event::Failed { given_up, .. } => self.failed += given_up,
+            Event::Spared { measurements, .. } => {
+                self.total = self.total.saturating_sub(*measurements)
+            }
             Event::Repeats { more: true, .. } => self.total += 1,
             Event::Repeats { more: false, .. } => self.total = self.total.saturating_sub(1),
             _ => {}
@@ -124,6 +129,7 @@ fn left(started: Instant, done: u64, total: u64) -> Duration {
 /// A bar with counts, the cell at hand and the time left.
 pub struct Bars {
     bar: ProgressBar,
+    last_failure: String,
 }
 
 impl Default for Bars {
@@ -133,13 +139,16 @@ impl Default for Bars {
             "{bar:24.cyan} {pos}/{len} {elapsed} eta {eta} {wide_msg}",
         );
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        Bars { bar }
+        Bars {
+            bar,
+            last_failure: String::new(),
+        }
     }
 }
 
 impl Progress for Bars {
     fn event(&mut self, event: &Event) {
-        if let Some(line) = notable(event) {
+        if let Some(line) = notable(event, &mut self.last_failure) {
             self.bar.println(line);
         }
         match event {
@@ -163,7 +172,11 @@ impl Progress for Bars {
                         .set_message(format!("{cell} {name} {}", show_si(*value)));
                 }
             }
-            Event::Failed { given_up, .. } => {
+            Event::Failed { given_up, .. }
+            | Event::Spared {
+                measurements: given_up,
+                ..
+            } => {
                 let length = self.bar.length().unwrap_or(0);
                 self.bar.set_length(length.saturating_sub(*given_up));
             }
@@ -175,8 +188,23 @@ impl Progress for Bars {
     }
 }
 
-/// The line for what a person wants to see in any case.
-fn notable(event: &Event) -> Option<String> {
+/// The line for what a person wants to see in any case. `last` is the failure that was told last: it is
+/// not told for each cell that it has.
+fn notable(event: &Event, last: &mut String) -> Option<String> {
+    let failure = match event {
+        Event::Failed { reason, .. } => Some(reason.clone()),
+        Event::SetupDone {
+            setup,
+            error: Some(error),
+            ..
+        } => Some(format!("set-up `{setup}`: {error}")),
+        _ => None,
+    };
+    if let Some(failure) = failure
+        && std::mem::replace(last, failure.clone()) == failure
+    {
+        return None;
+    }
     Some(match event {
         Event::Started {
             matrix,
@@ -189,6 +217,12 @@ fn notable(event: &Event) -> Option<String> {
             count(*cells, "cell"),
             count(*measurements as usize, "measurement"),
             show_duration(Duration::try_from_secs_f64(*estimate_s).unwrap_or_default())
+        ),
+        Event::LeftOut(left_out) => format!(
+            "left out, as the budget has no room: {}, {}, about {}",
+            count(left_out.cells, "cell"),
+            count(left_out.measurements as usize, "measurement"),
+            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
         ),
         Event::Again {
             cells,

@@ -58,6 +58,13 @@ impl Repetition {
         }
     }
 
+    /// Only the last `n` samples of a run step count from now on.
+    pub fn keep_last(&mut self, run: u32, n: usize) {
+        for list in self.samples.entry(run).or_default() {
+            list.drain(..list.len().saturating_sub(n));
+        }
+    }
+
     /// Whether the rule `min`, `max`, `until` is satisfied. `until` sees `n`, and as `ci95` the
     /// widest of the metrics' intervals, as half its width relative to the level: those of the
     /// comparisons that the cell is part of, else of the cell itself.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
+use super::dispatch::Done;
 use super::event::Event;
-use super::execute::{Executor, Recording, RunError, Site};
+use super::execute::{Carried, Executor, News, Recording, RunError, Site};
 use super::prepare::Machine;
 use crate::edge::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
 use crate::edge::store::{self, Beside, Kind};
@@ -58,7 +59,7 @@ impl Place<'_> {
 }
 
 impl Executor<'_> {
-    pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> Option<String> {
+    pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> Carried {
         let plan = self.job.plan;
         let name = plan.matrix.setups[setup].name.value.clone();
         let shared = &plan.steps.setups[setup].steps[step as usize];
@@ -87,7 +88,7 @@ impl Executor<'_> {
                 }
             }
         }
-        let recorded = self.record(
+        let record = self.record(
             machine,
             Recording {
                 kind: Kind::Setup,
@@ -102,21 +103,27 @@ impl Executor<'_> {
                 log: &log,
             },
             &[],
-            &Beside::default(),
+            Beside::default(),
         );
-        if let Err(error) = recorded {
+        let record = record.map_err(|error| {
             self.fatal.borrow_mut().get_or_insert(error.into());
-        }
+        });
+        let mut news = News::default();
         // Stopping is no failure of the set-up.
         if outcome != store::Outcome::Interrupted {
-            self.job.site.tell(Event::SetupDone {
+            news.events.push(Event::SetupDone {
                 setup: name.clone(),
                 cell,
                 duration_s: duration.as_secs_f64(),
                 error: error.clone(),
             });
         }
-        error.map(|error| format!("set-up `{name}`: {error}"))
+        let error = error.map(|error| format!("set-up `{name}`: {error}"));
+        Carried {
+            done: Done::SetUp { setup, step, error },
+            record: record.ok(),
+            news,
+        }
     }
 
     async fn try_set_up(

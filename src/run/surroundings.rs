@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::execute::{Executor, RunError, Site};
@@ -25,7 +26,7 @@ const VERSION_BYTES_MAX: usize = 4096;
 /// What is around the measurements of a session.
 #[derive(Default)]
 pub struct Surroundings {
-    machines: BTreeMap<String, Surrounding>,
+    machines: RefCell<BTreeMap<String, Surrounding>>,
     /// Of the monitors, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
     /// What has been told, so that it is told once.
@@ -34,47 +35,39 @@ pub struct Surroundings {
 
 #[derive(Default)]
 struct Surrounding {
-    applied: Option<Applied>,
+    applied: Option<Rc<Applied>>,
     environment: Option<Key>,
 }
 
 impl Surroundings {
-    /// Applies the profiles of the machines of these names and looks at their environments. The caller
-    /// holds their slots, and calls [`Surroundings::leave`] whatever happens then. On an error all is
-    /// put back.
-    pub async fn enter(
-        site: &Site<'_>,
-        names: &BTreeSet<String>,
-        monitors: &[Parser],
-    ) -> Result<Surroundings, RunError> {
-        let mut entered = Surroundings {
+    /// Of no machine yet.
+    pub fn new(monitors: &[Parser]) -> Surroundings {
+        Surroundings {
             monitors: monitors.to_vec(),
             ..Surroundings::default()
-        };
-        let machines = site.machines.iter();
-        for (name, machine) in machines.filter(|(name, _)| names.contains(*name)) {
-            if let Err(error) = entered.add(site, name, machine).await {
-                // The first error is the one to be told; what is left is in the journal.
-                let _ = entered.leave(site).await;
-                return Err(error);
-            }
         }
-        Ok(entered)
     }
 
-    async fn add(
-        &mut self,
-        site: &Site<'_>,
-        name: &str,
-        machine: &Machine,
-    ) -> Result<(), RunError> {
+    /// Applies a machine's profile and looks at its environment. The caller holds its slot, and calls
+    /// [`Surroundings::leave`] whatever happens then, also on an error.
+    pub async fn enter(&self, site: &Site<'_>, name: &str) -> Result<(), RunError> {
+        match site.machines.get(name) {
+            Some(machine) => self.add(site, name, machine).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn add(&self, site: &Site<'_>, name: &str, machine: &Machine) -> Result<(), RunError> {
         let Some(host) = &machine.host else {
             return Ok(());
         };
-        let applied = tune::apply(site, name, machine).await?;
-        let own = self.machines.entry(name.to_owned()).or_default();
-        own.applied = applied;
-        let knobs = own.applied.iter().flat_map(|applied| &applied.rows);
+        let applied = tune::apply(site, name, machine).await?.map(Rc::new);
+        let own = Surrounding {
+            applied: applied.clone(),
+            environment: None,
+        };
+        self.machines.borrow_mut().insert(name.to_owned(), own);
+        let knobs = applied.iter().flat_map(|applied| &applied.rows);
         let asked = Asked {
             path: Some(PathBuf::from(&machine.places.work)),
             knobs: knobs.map(|row| row.path.clone()).collect(),
@@ -85,16 +78,18 @@ impl Surroundings {
             .store
             .borrow()
             .put_environment(&environment.to_json())?;
-        own.environment = Some(key);
+        if let Some(own) = self.machines.borrow_mut().get_mut(name) {
+            own.environment = Some(key);
+        }
         Ok(())
     }
 
     /// Puts all machines back. All are tried; the first error is returned.
     pub async fn leave(&self, site: &Site<'_>) -> Result<(), RunError> {
         let mut result = Ok(());
-        for (name, own) in &self.machines {
-            if let (Some(applied), Some(machine)) = (&own.applied, site.machines.get(name)) {
-                let released = tune::release(site, name, machine, applied).await;
+        for (name, own) in self.machines.take() {
+            if let (Some(applied), Some(machine)) = (own.applied, site.machines.get(&name)) {
+                let released = tune::release(site, &name, machine, &applied).await;
                 result = result.and(released);
             }
         }
@@ -102,18 +97,19 @@ impl Surroundings {
     }
 
     pub(super) fn environment(&self, machine: &str) -> Option<Key> {
-        self.machines.get(machine)?.environment
+        self.machines.borrow().get(machine)?.environment
     }
 
-    fn applied(&self, machine: &str) -> Option<&Applied> {
-        self.machines.get(machine)?.applied.as_ref()
+    fn applied(&self, machine: &str) -> Option<Rc<Applied>> {
+        self.machines.borrow().get(machine)?.applied.clone()
     }
 
     /// The command, held to the profile's CPUs.
     pub(super) fn on_cpus(&self, machine: &str, command: Words) -> Words {
         match self
             .applied(machine)
-            .and_then(|applied| applied.cpus.as_ref())
+            .as_ref()
+            .and_then(|it| it.cpus.as_ref())
         {
             Some(cpus) => {
                 let taskset = ["taskset", "-c", &cpus.to_string()].map(str::to_owned);
@@ -147,6 +143,10 @@ impl Executor<'_> {
             && let Err(refusal) = drop_caches(host).await
         {
             around.tell_once(self.job.site, name, refusal.to_string());
+        }
+        if machine.slots > 1 {
+            // It is not to be quiet: its own measurements disturb each other.
+            return;
         }
         let limits = Limits::default();
         let own = [std::process::id()];

@@ -303,6 +303,12 @@ impl Digests for World<'_> {
         machine.tools.iter().cloned().chain(profile).collect()
     }
 
+    fn settings(&self, machine: &str) -> Vec<(String, String)> {
+        let machine = self.machines.get(machine);
+        let profile = machine.and_then(|machine| machine.profile.as_ref());
+        profile.map_or(Vec::new(), |profile| profile.settings())
+    }
+
     fn installed(&self, machine: &str) -> Key {
         self.machines
             .get(machine)

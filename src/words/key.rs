@@ -1,11 +1,25 @@
 //! Owns the key: the content hash of all that a step's result depends on.
 //! Does not know what a step is.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// 128 bits of BLAKE3: at 10^9 keys the chance of any two colliding is below 10^-20.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Key(pub [u8; 16]);
+
+/// By bytes, as the database orders them; compared as numbers, which is faster.
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        u128::from_be_bytes(self.0).cmp(&u128::from_be_bytes(other.0))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
 
 impl Key {
     pub fn of(bytes: &[u8]) -> Key {

@@ -131,7 +131,7 @@ def main():
     parser.add_argument("--sizes", default="1000,10000,100000")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--matrix", default="target/release/matrix")
-    parser.add_argument("--keep", help="a folder that stays, for a profiler")
+    parser.add_argument("--keep", help="a folder that stays, for a profiler; what is in it is used again")
     arguments = parser.parse_args()
     program = pathlib.Path(arguments.matrix).resolve()
     for needed in [program, shutil.which("ninja")]:
@@ -143,21 +143,24 @@ def main():
         if runs % (SETUPS * VARIANTS):
             sys.exit(f"{runs} is not a multiple of {SETUPS * VARIANTS}")
         folder = pathlib.Path(keep) / str(runs)
-        # In a process of its own: what this one has at its peak counts for those that it starts.
-        if (child := os.fork()) == 0:
-            ninja_tree(folder / "ninja", runs)
-            os._exit(0)
-        if os.waitpid(child, 0)[1]:
-            sys.exit("the tree for ninja could not be made")
-        (folder / "ours").mkdir()
-        matrix_file(folder / "ours/plan.toml", runs)
-        matrix_file(folder / "ours/changed.toml", runs, "true {{ 'new' if flavour == 'f3' else flavour }}")
-        memory = tempfile.mkdtemp(dir="/dev/shm")
-        fill = [program, "run", "plan.toml", "--state", memory]
-        cpu, wall, peak = measure(fill, folder / "ours", "")
-        shutil.move(memory, folder / "ours/full")
-        print(f"R = {runs:,}: filling the store with a run: {cpu:.2f} s CPU, {wall:.2f} s, {peak:.0f} MB, "
-              f"{cpu / runs * 1e6:.0f} µs of CPU a step", flush=True)
+        if not (folder / "ninja").exists():
+            # In a process of its own: what this one has at its peak counts for those that it starts.
+            if (child := os.fork()) == 0:
+                ninja_tree(folder / "ninja", runs)
+                os._exit(0)
+            if os.waitpid(child, 0)[1]:
+                sys.exit("the tree for ninja could not be made")
+        if not (folder / "ours").exists():
+            (folder / "ours").mkdir(parents=True)
+            matrix_file(folder / "ours/plan.toml", runs)
+            matrix_file(folder / "ours/changed.toml", runs, "true {{ 'new' if flavour == 'f3' else flavour }}")
+            memory = tempfile.mkdtemp(dir="/dev/shm")
+            fill = [program, "run", "plan.toml", "--state", memory]
+            cpu, wall, peak = measure(fill, folder / "ours", "")
+            shutil.move(memory, folder / "ours/full")
+            print(f"R = {runs:,}: filling the store with a run: {cpu:.2f} s CPU, {wall:.2f} s, {peak:.0f} MB, "
+                  f"{cpu / runs * 1e6:.0f} µs of CPU a step", flush=True)
+        print(f"R = {runs:,}", flush=True)
         ours = lambda matrix, state, says: ([program, "plan", matrix, "--state", state], folder / "ours", says)
         nothing = ours("plan.toml", "full", "nothing to do")
         ninja = lambda words, state, says: (["ninja"] + words, folder / "ninja" / state, says)

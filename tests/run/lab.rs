@@ -235,6 +235,14 @@ impl Running {
         });
     }
 
+    /// Cell and round of what was told as measured until now.
+    pub fn told(&self) -> Vec<(String, i64)> {
+        let events = events_in(&self.events).into_iter();
+        let done = events.filter(|event| event["event"] == "run_done");
+        done.map(|event| (text(&event["cell"]), event["round"].as_i64().unwrap()))
+            .collect()
+    }
+
     pub fn wait(self) -> Ran {
         let output = self.child.wait_with_output().unwrap();
         Ran::of(output, events_in(&self.events))

@@ -1,11 +1,13 @@
 //! Owns end-to-end tests of `matrix run`: real programs, a matrix of each test's own, a real store.
 //! Does not know how anything is done inside: it sees exit codes, documents, events and the machine.
 
+mod choices;
 mod crash;
 mod failures;
 mod interrupts;
 mod lab;
 mod reruns;
 mod sharing;
+mod slots;
 mod state;
 mod surroundings;

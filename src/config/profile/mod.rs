@@ -162,6 +162,46 @@ impl Resolved {
     }
 }
 
+impl Resolved {
+    /// All that it asks for, by name and value, for people.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        fn text<T: std::fmt::Display>(wanted: &Wanted<T>) -> String {
+            with_optional(wanted.value.to_string(), wanted.optional)
+        }
+        let named = |name: &str, value: String| (name.to_owned(), value);
+        let knobs = self.knobs.iter().map(|knob| {
+            let mut values: Vec<&str> = knob.choices.iter().map(|c| c.value.as_str()).collect();
+            values.dedup();
+            named(
+                &knob.name,
+                with_optional(values.join(" or "), knob.optional),
+            )
+        });
+        let cpus = self.cpus.iter().map(|cpus| named("cpus", text(cpus)));
+        let dma = self.dma_latency_us.iter();
+        let dma = dma.map(|latency| named("dma-latency-us", text(latency)));
+        let services = self.services.iter().map(|service| {
+            let stopped = with_optional("stopped".to_owned(), service.optional);
+            (format!("stop-service {}", service.value), stopped)
+        });
+        let drop_caches = self.drop_caches.iter();
+        let drop_caches = drop_caches.map(|on| named("drop-caches", text(on)));
+        knobs
+            .chain(cpus)
+            .chain(dma)
+            .chain(services)
+            .chain(drop_caches)
+            .collect()
+    }
+}
+
+fn with_optional(value: String, optional: bool) -> String {
+    match optional {
+        true => format!("{value} optional"),
+        false => value,
+    }
+}
+
 fn line_of<T: std::fmt::Display>(what: &str, wanted: &Wanted<T>) -> String {
     format!("{what} {} optional={}", wanted.value, wanted.optional)
 }

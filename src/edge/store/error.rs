@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 
 /// The store could not do what it was asked to do. Nothing was changed, and nothing is ever
 /// deleted because of an error.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("`{}`: {kind} ({detail}); {}", .file.display(), .kind.remedy())]
 pub struct StoreError {
     pub file: PathBuf,

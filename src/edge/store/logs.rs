@@ -1,14 +1,14 @@
-//! Owns the logs of attempts: gzip files beside the database.
+//! Owns the logs of attempts: compressed in the database, in files beside it where they are older.
 //! Does not know what is in them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use rusqlite::{OptionalExtension, ToSql};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use super::{AttemptId, Store, StoreError, StoreErrorKind};
 use crate::words::key::Key;
@@ -19,8 +19,11 @@ pub const LOG_BYTES_MAX: usize = 16 << 20;
 /// Room for the line that stands for what was left out.
 const NOTICE_BYTES_MAX: usize = 100;
 
-/// Logs in one folder: folders of 10^6 files are slow to list and to copy.
+/// Older logs in one folder.
 const LOGS_PER_FOLDER: i64 = 1000;
+
+/// A shorter text is kept as it is: compressing costs more than it saves.
+const PLAIN_BYTES_MAX: usize = 1 << 10;
 
 impl Store {
     /// The log of an attempt, None where it has none.
@@ -29,10 +32,27 @@ impl Store {
             "SELECT id FROM attempt WHERE id = ?1 AND has_log",
             &[&attempt],
         )?;
-        match has_log {
-            Some(attempt) => read(&self.state, attempt).map(Some),
-            None => Ok(None),
+        let Some(attempt) = has_log else {
+            return Ok(None);
+        };
+        let kept = || {
+            self.db
+                .prepare_cached("SELECT is_gzip, text FROM log WHERE attempt = ?1")?
+                .query_row([attempt], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()
+        };
+        match self.sqlite(kept())? {
+            Some((true, gzip)) => {
+                let gzip: Vec<u8> = gzip;
+                unpack(&gzip[..]).map_err(|detail| {
+                    let detail = format!("the log of attempt {}: {detail}", attempt.0);
+                    StoreError::new(&self.file, StoreErrorKind::Damaged, detail)
+                })
+            }
+            Some((false, text)) => Ok(text),
+            None => read_file(&self.state, attempt),
         }
+        .map(Some)
     }
 
     /// The latest attempt at a key that has a log.
@@ -54,14 +74,29 @@ impl Store {
     }
 }
 
-fn folder_of(state: &Path, AttemptId(id): AttemptId) -> PathBuf {
-    state
-        .join("logs")
-        .join(format!("{:06}", id / LOGS_PER_FOLDER))
+/// A log as it is kept.
+#[derive(Clone, Debug)]
+pub(super) struct Packed {
+    is_gzip: bool,
+    text: Vec<u8>,
 }
 
-fn path_of(state: &Path, attempt: AttemptId) -> PathBuf {
-    folder_of(state, attempt).join(format!("{}.gz", attempt.0))
+pub(super) fn pack(text: &[u8]) -> io::Result<Packed> {
+    let is_gzip = text.len() > PLAIN_BYTES_MAX;
+    Ok(Packed {
+        is_gzip,
+        text: if is_gzip {
+            compress(text)?
+        } else {
+            text.to_vec()
+        },
+    })
+}
+
+pub(super) fn insert(db: &Connection, attempt: AttemptId, log: &Packed) -> rusqlite::Result<()> {
+    db.prepare_cached("INSERT INTO log (attempt, is_gzip, text) VALUES (?1, ?2, ?3)")?
+        .execute(params![attempt, log.is_gzip, log.text])?;
+    Ok(())
 }
 
 pub(super) fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
@@ -78,39 +113,26 @@ pub(super) fn compress(text: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-/// After a crash either the whole file is there under its name, or none.
-pub(super) fn write(state: &Path, attempt: AttemptId, log: &[u8]) -> Result<(), StoreError> {
-    let path = path_of(state, attempt);
-    let partial = path.with_extension("partial");
-    let folder = folder_of(state, attempt);
-    let write = || {
-        fs::create_dir_all(&folder)?;
-        let mut file = File::create(&partial)?;
-        file.write_all(log)?;
-        file.sync_all()?;
-        fs::rename(&partial, &path)?;
-        // The new name is in the folder.
-        File::open(&folder)?.sync_all()
-    };
-    write().map_err(|error| {
-        // What was written of it takes room on a full disk; the next attempt writes it anew.
-        let _ = fs::remove_file(&partial);
-        StoreError::io(&path, error)
-    })
+fn path_of(state: &Path, AttemptId(id): AttemptId) -> PathBuf {
+    let folder = format!("{:06}", id / LOGS_PER_FOLDER);
+    state.join("logs").join(folder).join(format!("{id}.gz"))
 }
 
-fn read(state: &Path, attempt: AttemptId) -> Result<Vec<u8>, StoreError> {
+fn read_file(state: &Path, attempt: AttemptId) -> Result<Vec<u8>, StoreError> {
     let path = path_of(state, attempt);
-    let damaged = |detail: &str| StoreError::new(&path, StoreErrorKind::Io, detail);
     let file = File::open(&path).map_err(|error| StoreError::io(&path, error))?;
+    unpack(file).map_err(|detail| StoreError::new(&path, StoreErrorKind::Io, detail))
+}
+
+fn unpack(gzip: impl Read) -> Result<Vec<u8>, String> {
     let bytes_max = LOG_BYTES_MAX + NOTICE_BYTES_MAX;
     let mut text = Vec::new();
-    GzDecoder::new(file)
+    GzDecoder::new(gzip)
         .take(bytes_max as u64 + 1)
         .read_to_end(&mut text)
-        .map_err(|error| damaged(&error.to_string()))?;
-    if text.len() > bytes_max {
-        return Err(damaged("it is longer than any log that is written"));
+        .map_err(|error| error.to_string())?;
+    match text.len() > bytes_max {
+        true => Err("it is longer than any log that is written".to_owned()),
+        false => Ok(text),
     }
-    Ok(text)
 }

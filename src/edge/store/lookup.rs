@@ -32,6 +32,10 @@ const SAMPLES: &str = "SELECT sample.key, sample.metric, sample.round, attempt.s
      WHERE sample.key BETWEEN ?1 AND ?2
      ORDER BY sample.key, sample.round, sample.metric";
 
+const ROUNDS: &str = "SELECT done.key, attempt.started_ms
+     FROM done CROSS JOIN attempt ON attempt.id = done.attempt
+     WHERE done.key BETWEEN ?1 AND ?2 ORDER BY done.key";
+
 const DURATIONS: &str = "SELECT key, avg(duration_us) FROM attempt
      WHERE outcome = 'ok' AND key BETWEEN ?1 AND ?2 GROUP BY key ORDER BY key";
 
@@ -45,9 +49,10 @@ const FAILURES: &str = "SELECT key, id, reason, started_ms FROM attempt AS faile
 
 /// Each with the index or table that makes it fast.
 #[cfg(test)]
-pub(super) const STATEMENTS: [(&str, &str); 4] = [
+pub(super) const STATEMENTS: [(&str, &str); 5] = [
     (FINISHED, "done USING PRIMARY KEY"),
     (SAMPLES, "sample USING PRIMARY KEY"),
+    (ROUNDS, "done USING PRIMARY KEY"),
     (DURATIONS, "attempt USING COVERING INDEX attempt_by_key"),
     (FAILURES, "USING INDEX failure_by_key"),
 ];
@@ -121,6 +126,19 @@ impl Store {
             Ok(())
         })?;
         Ok(finished)
+    }
+
+    /// Calls `on_round(index of the key, when it was started)` for each finished round of the keys, which
+    /// must ascend strictly. Milliseconds since 1970-01-01 UTC.
+    pub fn for_each_round(
+        &self,
+        keys: &[Key],
+        mut on_round: impl FnMut(usize, i64),
+    ) -> Result<(), StoreError> {
+        self.for_keys(keys, ROUNDS, |index, row| {
+            on_round(index, row.get(1)?);
+            Ok(())
+        })
     }
 
     /// All samples of the keys, which must ascend strictly; ordered by key, round and metric.

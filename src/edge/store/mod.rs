@@ -1,9 +1,9 @@
 //! Owns the store: sessions, attempts, samples and logs in one state folder, durable once recorded.
 //! Does not know what is planned, nor whether a session's process is still alive.
 //!
-//! The state folder holds `matrix.db` (SQLite, with its `-wal` and `-shm`) and `logs/`. The tables
-//! are in `schema_1.sql`, the view for people in `docs/store.md`. Calls block; a call that writes
-//! returns when the data is on the disk.
+//! The state folder holds `matrix.db` (SQLite, with its `-wal` and `-shm`). The tables are in
+//! `schema_*.sql`, the view for people in `docs/store.md`. Calls block; a call that writes returns when
+//! the data is on the disk. A [`Writer`] does the same on a thread of its own, many results a sync.
 
 mod beside;
 mod builds;
@@ -17,6 +17,7 @@ mod record;
 mod standing;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,8 +34,9 @@ pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
 pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};
-pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX};
+pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX, Record};
 pub use standing::{Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Told};
+pub use writer::{RESULTS_PER_SYNC_MAX, Writer, Written};
 
 /// One open state folder.
 pub struct Store {
@@ -205,6 +207,12 @@ impl Store {
             state: state.to_owned(),
             file,
         })
+    }
+
+    /// A writer for this store, with a connection of its own.
+    pub fn writer(&self) -> Result<Writer, StoreError> {
+        Writer::start(Store::open_existing(&self.state)?)
+            .map_err(|error| StoreError::io(&self.state, error))
     }
 
     /// Reads the whole database and reports the first problems as `StoreErrorKind::Damaged`.

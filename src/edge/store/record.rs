@@ -1,6 +1,8 @@
 //! Owns writing: sessions, attempts with their samples, environments.
 //! Does not know how they are looked up.
 
+use std::time::Duration;
+
 use rusqlite::{
     Connection, OptionalExtension, ToSql, TransactionBehavior, params,
     types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef},
@@ -8,7 +10,7 @@ use rusqlite::{
 use serde::de::IgnoredAny;
 
 use super::{
-    AttemptId, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
+    AttemptId, Kind, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
 };
 use super::{Beside, MONITOR_VALUES_MAX, MetricId, beside, logs};
 use crate::words::key::{Key, KeyHasher};
@@ -67,44 +69,82 @@ impl Store {
         attempt: &NewAttempt,
         readings: &[NewReading],
     ) -> Result<Recorded, StoreError> {
-        self.record_with(attempt, readings, &Beside::default())
+        let record = self.prepare(attempt, readings, Beside::default())?;
+        let mut recorded = self.record_all(std::slice::from_ref(&record))?;
+        Ok(recorded.remove(0))
     }
 
-    /// As [`Store::record`], with what was beside the measurement.
-    pub fn record_with(
-        &mut self,
+    /// Checks an attempt and what belongs to it, and makes it fit for being sent to a [`super::Writer`].
+    pub fn prepare(
+        &self,
         attempt: &NewAttempt,
         readings: &[NewReading],
-        beside: &Beside,
-    ) -> Result<Recorded, StoreError> {
+        beside: Beside,
+    ) -> Result<Record, StoreError> {
         self.check_attempt(attempt, readings)?;
-        self.check_beside(beside)?;
-        let outputs =
-            beside::compress(beside).map_err(|error| StoreError::io(&self.state, error))?;
-        let log = match attempt.log {
-            Some(text) => {
-                Some(logs::compress(text).map_err(|error| StoreError::io(&self.state, error))?)
-            }
-            None => None,
+        self.check_beside(&beside)?;
+        let owned = |reading: &NewReading| OwnReading {
+            metric: reading.metric.to_owned(),
+            value: reading.value,
+            unit: reading.unit.to_owned(),
+            better: reading.better,
         };
-        let failed = |error| StoreError::sqlite(&self.file, error);
+        Ok(Record {
+            session: attempt.session,
+            kind: attempt.kind,
+            key: attempt.key,
+            round: attempt.round,
+            cell: attempt.cell.to_owned(),
+            machine: attempt.machine.to_owned(),
+            version: attempt.version.to_owned(),
+            started_ms: attempt.started_ms,
+            duration: attempt.duration,
+            outcome: attempt.outcome,
+            reason: cut(attempt.reason).to_owned(),
+            environment: attempt.environment,
+            log: attempt.log.map(<[u8]>::to_vec),
+            readings: readings.iter().map(owned).collect(),
+            beside,
+        })
+    }
+
+    /// Records several attempts with one sync: all of them or, on an error, none. When this returns
+    /// they are on the disk.
+    pub fn record_all(&mut self, records: &[Record]) -> Result<Vec<Recorded>, StoreError> {
+        let pack = |record: &Record| -> std::io::Result<_> {
+            let log = record.log.as_deref().map(logs::pack).transpose()?;
+            Ok((log, beside::compress(&record.beside)?))
+        };
+        // Before the transaction: it is slow, and others wait for the lock.
+        let packed: Vec<_> = records
+            .iter()
+            .map(pack)
+            .collect::<std::io::Result<_>>()
+            .map_err(|error| StoreError::io(&self.state, error))?;
+        let file = &self.file;
+        let failed = |error| StoreError::sqlite(file, error);
         // The write lock comes first: a reader that becomes a writer fails when another was faster.
         let transaction = self
             .db
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(failed)?;
-        if attempt.outcome == Outcome::Ok && is_done(&transaction, attempt).map_err(failed)? {
-            return Ok(Recorded::AlreadyDone);
-        }
-        let id = insert(&transaction, attempt, readings).map_err(failed)?;
-        beside::insert(&transaction, id, beside, &outputs).map_err(failed)?;
-        if let Some(log) = log {
-            // Before the commit: a recorded log is there. One whose commit fails is replaced by
-            // the next attempt, which gets the same id.
-            logs::write(&self.state, id, &log)?;
+        let mut recorded = Vec::with_capacity(records.len());
+        for (record, (log, outputs)) in records.iter().zip(&packed) {
+            let one = || {
+                if record.outcome == Outcome::Ok && is_done(&transaction, record)? {
+                    return Ok(Recorded::AlreadyDone);
+                }
+                let id = insert(&transaction, record)?;
+                beside::insert(&transaction, id, &record.beside, outputs)?;
+                if let Some(log) = log {
+                    logs::insert(&transaction, id, log)?;
+                }
+                Ok(Recorded::New(id))
+            };
+            recorded.push(one().map_err(failed)?);
         }
         transaction.commit().map_err(failed)?;
-        Ok(Recorded::New(id))
+        Ok(recorded)
     }
 
     /// Keeps a description of an environment (JSON) and returns its content hash.
@@ -193,17 +233,41 @@ impl Store {
     }
 }
 
-fn is_done(db: &Connection, attempt: &NewAttempt) -> rusqlite::Result<bool> {
-    db.prepare_cached("SELECT 1 FROM done WHERE key = ?1 AND round = ?2")?
-        .exists(params![attempt.key, attempt.round])
+/// An attempt that may be recorded, with all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    session: i64,
+    kind: Kind,
+    key: Key,
+    round: u32,
+    cell: String,
+    machine: String,
+    version: String,
+    started_ms: i64,
+    duration: Duration,
+    outcome: Outcome,
+    reason: String,
+    environment: Option<Key>,
+    log: Option<Vec<u8>>,
+    readings: Vec<OwnReading>,
+    beside: Beside,
 }
 
-fn insert(
-    db: &Connection,
-    attempt: &NewAttempt,
-    readings: &[NewReading],
-) -> rusqlite::Result<AttemptId> {
-    let NewAttempt { key, round, .. } = attempt;
+#[derive(Clone, Debug)]
+struct OwnReading {
+    metric: String,
+    value: f64,
+    unit: String,
+    better: Option<Better>,
+}
+
+fn is_done(db: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM done WHERE key = ?1 AND round = ?2")?
+        .exists(params![record.key, record.round])
+}
+
+fn insert(db: &Connection, record: &Record) -> rusqlite::Result<AttemptId> {
+    let Record { key, round, .. } = record;
     db.prepare_cached(
         "INSERT INTO attempt
              (session, kind, key, round, cell, machine, version, started_ms, duration_us,
@@ -211,27 +275,27 @@ fn insert(
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?
     .execute(params![
-        attempt.session,
-        attempt.kind.name(),
+        record.session,
+        record.kind.name(),
         key,
         round,
-        attempt.cell,
-        attempt.machine,
-        attempt.version,
-        attempt.started_ms,
+        record.cell,
+        record.machine,
+        record.version,
+        record.started_ms,
         // Saturates after 292,000 years.
-        i64::try_from(attempt.duration.as_micros()).unwrap_or(i64::MAX),
-        attempt.outcome.name(),
-        cut(attempt.reason),
-        attempt.log.is_some(),
-        attempt.environment,
+        i64::try_from(record.duration.as_micros()).unwrap_or(i64::MAX),
+        record.outcome.name(),
+        record.reason,
+        record.log.is_some(),
+        record.environment,
     ])?;
     let id = db.last_insert_rowid();
-    if attempt.outcome == Outcome::Ok {
+    if record.outcome == Outcome::Ok {
         db.prepare_cached("INSERT INTO done (key, round, attempt) VALUES (?1, ?2, ?3)")?
             .execute(params![key, round, id])?;
     }
-    for reading in readings {
+    for reading in &record.readings {
         let metric = metric_id(db, reading)?;
         db.prepare_cached(
             "INSERT INTO sample (key, round, metric, value, attempt) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -241,7 +305,7 @@ fn insert(
     Ok(AttemptId(id))
 }
 
-fn metric_id(db: &Connection, reading: &NewReading) -> rusqlite::Result<MetricId> {
+fn metric_id(db: &Connection, reading: &OwnReading) -> rusqlite::Result<MetricId> {
     let name = params![reading.metric, reading.unit, Direction(reading.better)];
     let known = db
         .prepare_cached("SELECT id FROM metric WHERE name = ?1 AND unit = ?2 AND better = ?3")?

@@ -210,12 +210,82 @@ fn a_log_is_read_back_or_cut_in_the_middle() {
     assert_eq!(store.latest_log(key(2)).unwrap(), None);
     assert_eq!(store.read_log(AttemptId(1)).unwrap(), None);
 
+    // As attempts of before have it.
+    let kept: Vec<u8> = logs::compress(b"an older log").unwrap();
+    store.db.execute("DELETE FROM log", []).unwrap();
     let path = folder.path().join("logs/000000/3.gz");
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, kept).unwrap();
+    assert_eq!(store.read_log(second).unwrap().unwrap(), b"an older log");
     std::fs::write(&path, b"no gzip").unwrap();
     let error = store.read_log(second).unwrap_err();
     assert_eq!(error.file, path);
     std::fs::remove_file(&path).unwrap();
     assert_eq!(store.read_log(second).unwrap_err().file, path);
+}
+
+#[test]
+fn results_of_a_writer_are_there_when_they_are_told() {
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    record(&mut store, &attempt(session, key(0), 0), 0.5);
+    let writer = store.writer().unwrap();
+    let (told, results) = std::sync::mpsc::channel();
+    let n = 3 * RESULTS_PER_SYNC_MAX as u32;
+    for number in 0..n {
+        let new = NewAttempt {
+            log: Some(b"said"),
+            ..attempt(session, key(number), 0)
+        };
+        let new = store.prepare(&new, &[iops(f64::from(number))], Beside::default());
+        let told = told.clone();
+        // Some are waited for, most are not.
+        writer.write(new.unwrap(), number % 100 == 0, move |written| {
+            told.send((number, written)).unwrap();
+        });
+    }
+    let reader = Store::open_existing(folder.path()).unwrap();
+    for expected in 0..n {
+        let (number, written) = results.recv().unwrap();
+        assert_eq!(number, expected, "in order");
+        assert_eq!(written.unwrap() == Recorded::AlreadyDone, number == 0);
+        assert_eq!(reader.finished(&[key(number)]).unwrap().count(0), 1);
+    }
+    // What is not told yet when it is dropped is written all the same.
+    let new = store.prepare(
+        &attempt(session, key(0), 1),
+        &[iops(1.0)],
+        Beside::default(),
+    );
+    writer.write(new.unwrap(), false, |_| {});
+    drop(writer);
+    assert_eq!(store.finished(&[key(0)]).unwrap().count(0), 2);
+    store.integrity().unwrap();
+}
+
+#[test]
+fn a_group_that_cannot_be_written_is_told_as_such() {
+    let (_folder, store) = new_store();
+    let session = session(&store);
+    let writer = store.writer().unwrap();
+    let (told, results) = std::sync::mpsc::channel();
+    let nobody = [session, 77];
+    for of in nobody {
+        let new = store.prepare(&attempt(of, key(1), of as u32), &[], Beside::default());
+        let told = told.clone();
+        writer.write(new.unwrap(), of == 77, move |written| {
+            told.send(written).unwrap()
+        });
+    }
+    let errors: Vec<StoreError> = (0..2)
+        .map(|_| results.recv().unwrap().unwrap_err())
+        .collect();
+    assert!(
+        errors
+            .iter()
+            .all(|error| error.kind == StoreErrorKind::Invalid)
+    );
+    assert_eq!(count(&store, "attempt"), 0);
 }
 
 #[test]

@@ -296,3 +296,76 @@ fn rules_about_sources_split_nothing_that_is_not_built() {
         .collect();
     assert_eq!(steps, [1, 2]);
 }
+
+#[test]
+fn set_ups_with_the_same_key_are_one_step() {
+    // The artifact is another one where bs is 4k; versions that give the same bytes are the same.
+    struct Bytes;
+    impl Digests for Bytes {
+        fn tools(&self, _: &str) -> Vec<(String, Key)> {
+            Vec::new()
+        }
+        fn installed(&self, _: &str) -> Key {
+            Key::default()
+        }
+        fn source(&self, version: &str, part: Option<usize>) -> Key {
+            match (version, part) {
+                ("new", Some(_)) => Key::of(b"changed"),
+                _ => Key::of(b"as before"),
+            }
+        }
+        fn artifact(&self, build: Key) -> Option<Key> {
+            Some(build)
+        }
+    }
+    let text = format!(
+        "{}\n[[affects]]\npaths = [\"a.c\"]\nwhen = \"bs == '4k'\"\n[build]\nrun = [\"make\"]\n",
+        edited(
+            "installed = [\"qemu-nbd\"]",
+            "installed = [\"qemu-nbd\"]\n[subject.git]\nrepo = \"x\""
+        )
+        .replace("[\"4k\", \"64k\"]", "[\"4k\", \"64k\", \"1m\"]")
+    );
+    let check = |text: &str, versions: &[&str], steps: usize, axes: &[&str]| {
+        let matrix = read(text);
+        let choice = Choice {
+            versions: versions
+                .iter()
+                .map(|version| (*version).to_owned())
+                .collect(),
+            ..Choice::default()
+        };
+        let plan = plan(&matrix, &choice, &Bytes).unwrap();
+        let nbd = &plan.steps.setups[1];
+        let names: Vec<&str> = nbd
+            .axes
+            .iter()
+            .map(|axis| plan.cells.axes[*axis].name.as_str())
+            .collect();
+        assert_eq!(
+            (nbd.steps.len(), names.as_slice()),
+            (steps, axes),
+            "{versions:?}"
+        );
+        // Each cell has a set-up with the key that it would have alone.
+        for (index, cell) in plan.cells.iter().enumerate() {
+            let step = nbd.of(cell).unwrap();
+            let of_step = nbd.steps[step as usize].cell as usize;
+            assert_eq!(plan.subject_of(of_step), plan.subject_of(index));
+        }
+    };
+    check(&text, &["old"], 4, &["machine", "cache", "bs"]);
+    check(&text, &["old", "same"], 4, &["machine", "cache", "bs"]);
+    check(
+        &text,
+        &["old", "new"],
+        6,
+        &["machine", "version", "cache", "bs"],
+    );
+    // What a probe uses tells the steps apart, whatever their keys are.
+    let probed = text.replace(
+        "qemu-img info {{ dir }}",
+        "qemu-img info {{ dir }} {{ bs }}",
+    );
+    check(&probed, &["old", "same"], 6, &["machine", "cache", "bs"]);
+}

@@ -33,6 +33,24 @@ fn setup(name: &str, axis: &str, scope: &str) -> String {
     )
 }
 
+/// The answer when all goes well.
+fn good(action: &Action) -> Done {
+    match *action {
+        Action::SetUp { setup, step } => Done::SetUp {
+            setup,
+            step,
+            error: None,
+        },
+        Action::Undo { setup, step } => Done::Undo { setup, step },
+        Action::Measure { run, round } => Done::Measured {
+            run,
+            round,
+            outcome: Outcome::Sample { enough: false },
+        },
+        Action::GiveUp { run, round, .. } => Done::GaveUp { run, round },
+    }
+}
+
 /// A run without an executor. `log` holds one line for each action.
 struct Bench<'p> {
     plan: &'p Plan<'p>,
@@ -54,11 +72,24 @@ impl<'p> Bench<'p> {
         };
         let rounds = (0..plan.steps.runs.len()).map(missing).collect();
         let todo = plan.todo(rounds, &|_| true);
+        let stored = |run: usize| Stored {
+            begin: 0,
+            counted: 0,
+            rounds: have(run),
+        };
         Bench {
             plan,
-            dispatch: Dispatch::new(plan, &todo, 7, have),
+            dispatch: Dispatch::new(plan, &todo, 7, &stored, &|_| 1),
             log: Vec::new(),
         }
+    }
+
+    fn is_finished(&self) -> bool {
+        let mut lanes = self.dispatch.lanes.values();
+        lanes.all(|lane| {
+            let free = |slot: &Slot| !slot.is_busy && slot.visit.is_none() && slot.live.is_empty();
+            (self.dispatch.stopping || lane.queue.is_empty()) && lane.slots.iter().all(free)
+        })
     }
 
     fn name(&self, cell: u32, axes: &[usize]) -> String {
@@ -93,28 +124,14 @@ impl<'p> Bench<'p> {
 
     /// One action of a machine; false when it has none.
     fn step(&mut self, machine: u16, answer: &mut impl FnMut(&str, Done) -> Done) -> bool {
-        let Some(action) = self.dispatch.next(machine) else {
+        let Some((slot, action)) = self.dispatch.next(machine) else {
             return false;
         };
         assert_eq!(self.dispatch.next(machine), None, "one action at a time");
         let line = self.line(&action);
-        let good = match action {
-            Action::SetUp { setup, step } => Done::SetUp {
-                setup,
-                step,
-                error: None,
-            },
-            Action::Undo { setup, step } => Done::Undo { setup, step },
-            Action::Measure { run, round } => Done::Measured {
-                run,
-                round,
-                outcome: Outcome::Sample { enough: false },
-            },
-            Action::GiveUp { run, round, .. } => Done::GaveUp { run, round },
-        };
-        let done = answer(&line, good);
+        let done = answer(&line, good(&action));
         self.log.push(line);
-        self.dispatch.on(machine, done);
+        self.dispatch.on(machine, slot, done);
         true
     }
 
@@ -123,7 +140,7 @@ impl<'p> Bench<'p> {
         for machine in self.dispatch.machines() {
             while self.step(machine, &mut answer) {}
         }
-        assert!(self.dispatch.is_finished(), "{:#?}", self.log);
+        assert!(self.is_finished(), "{:#?}", self.log);
         self.log
     }
 }
@@ -352,7 +369,7 @@ fn told_to_stop_it_undoes_what_is_set_up_and_nothing_more() {
         assert!(bench.step(0, &mut |_, done| done));
     }
     bench.dispatch.stop();
-    assert!(!bench.dispatch.is_finished());
+    assert!(!bench.is_finished());
     let log = bench.run(|_, done| done);
     let made = log[1].strip_prefix("make ").unwrap();
     assert_eq!(log[3..], [format!("undo {made}"), "undo image".to_owned()]);
@@ -439,5 +456,111 @@ fn machines_go_on_side_by_side() {
     assert!(hanging.is_some());
     assert_eq!(bench.log.len(), 1 + 4 + 1);
     assert!(bench.log.iter().all(|line| line.contains("machine=b")));
-    assert!(!bench.dispatch.is_finished());
+    assert!(!bench.is_finished());
+}
+
+/// Carries a run out on one machine with several slots, which end in an order that `seed` gives. At each
+/// time it is checked that nothing is used by two. Returns how many actions were under way at the most,
+/// and the rounds of each run step in order.
+fn in_slots(matrix: &Matrix, slots: usize, seed: u64) -> (usize, BTreeMap<u32, Vec<u32>>) {
+    let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
+    let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.len()], &|_| true);
+    let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| Stored::default(), &|_| slots);
+    let mut under_way: Vec<(usize, Action)> = Vec::new();
+    let mut up: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+    let mut rounds: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let (mut most, mut random) = (0, seed);
+    loop {
+        while let Some((slot, action)) = dispatch.next(0) {
+            assert!(under_way.iter().all(|(other, _)| *other != slot));
+            if let Action::Measure { run, .. } = action {
+                let same = |(_, other): &(usize, Action)| matches!(other, Action::Measure { run: other, .. } if *other == run);
+                assert!(
+                    !under_way.iter().any(same),
+                    "two rounds of one cell at a time"
+                );
+                assert!(setups_of(&plan, run).all(|need| up.get(&need) == Some(&slot)));
+            }
+            if let Action::SetUp { setup, step } = action {
+                assert_eq!(up.insert((setup, step), slot), None, "made twice");
+            }
+            under_way.push((slot, action));
+        }
+        most = most.max(under_way.len());
+        if under_way.is_empty() {
+            break;
+        }
+        random = mix(random);
+        let (slot, action) = under_way.swap_remove(random as usize % under_way.len());
+        match action {
+            Action::Undo { setup, step } => assert_eq!(up.remove(&(setup, step)), Some(slot)),
+            Action::Measure { run, round } => rounds.entry(run).or_default().push(round),
+            _ => {}
+        }
+        dispatch.on(0, slot, good(&action));
+    }
+    assert!(up.is_empty(), "{up:?} is left");
+    (most, rounds)
+}
+
+#[test]
+fn slots_share_the_work_and_never_a_set_up() {
+    let check = |setups: &str, slots: usize, most: usize| {
+        let matrix = matrix(setups, "3");
+        for seed in 0..50 {
+            let (found, rounds) = in_slots(&matrix, slots, seed);
+            assert_eq!(found, most, "{setups}");
+            assert_eq!(rounds.len(), 4);
+            assert!(
+                rounds.values().all(|rounds| *rounds == [0, 1, 2]),
+                "{rounds:?}"
+            );
+        }
+    };
+    check("", 1, 1);
+    check("", 2, 2);
+    check("", 9, 4);
+    check(&setup("nbd", "cache", "session"), 3, 2);
+    check(&setup("nbd", "cache", "round"), 2, 2);
+    check(&setup("nbd", "bs", "run"), 2, 2);
+    check(&setup("image", "machine", "session"), 4, 1);
+    // Both stacks cross: nobody may wait for what another has, for ever.
+    let crossed = setup("a", "cache", "session") + &setup("b", "bs", "session");
+    check(&crossed, 2, 2);
+    check(&crossed, 4, 2);
+}
+
+#[test]
+fn a_slow_cell_gets_its_adaptive_rounds_after_the_others() {
+    let matrix = matrix("", ADAPTIVE);
+    for seed in 0..50 {
+        let (_, rounds) = in_slots(&matrix, 3, seed);
+        assert!(
+            rounds.values().all(|rounds| *rounds == [0, 1, 2, 3, 4]),
+            "{rounds:?}"
+        );
+    }
+}
+
+#[test]
+fn rounds_before_the_beginning_do_not_count() {
+    let matrix = matrix("", ADAPTIVE);
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let mut rounds = vec![0; 4];
+    rounds[0] = 2;
+    let todo = plan.todo(rounds, &|_| true);
+    let stored = |_| Stored {
+        begin: 7,
+        counted: 0,
+        rounds: Vec::new(),
+    };
+    let mut dispatch = Dispatch::new(&plan, &todo, 7, &stored, &|_| 1);
+    let mut taken = Vec::new();
+    while let Some((slot, action)) = dispatch.next(0) {
+        if let Action::Measure { round, .. } = action {
+            taken.push(round);
+        }
+        dispatch.on(0, slot, good(&action));
+    }
+    assert_eq!(taken, [7, 8, 9, 10, 11], "2 at least, 5 at the most");
 }

@@ -23,8 +23,8 @@ use crate::words::sample::Ended;
 /// How long the streams may stay open after the command has ended: what it started may still
 /// write its last line, but must not hold us up.
 const DRAIN_GRACE: Duration = Duration::from_millis(200);
-/// A pipe's size on Linux.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Each command has two of these buffers: most print little.
+const CHUNK_BYTES: usize = 16 << 10;
 /// Used when `matrix` itself was started without a PATH.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Where tools of the administrator are; cron's PATH lacks them.
@@ -353,14 +353,15 @@ impl Stream {
         let capture = Arc::new(Mutex::new(Capture::new(bytes_max)));
         let kept = capture.clone();
         let task = tokio::spawn(async move {
-            let mut chunk = vec![0; CHUNK_BYTES];
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
             // A pipe does not fail; if it should, there is nothing more to read.
-            while let Ok(bytes) = pipe.read(&mut chunk).await
+            while let Ok(bytes) = pipe.read_buf(&mut chunk).await
                 && bytes > 0
             {
                 kept.lock()
                     .unwrap_or_else(PoisonError::into_inner)
-                    .push(&chunk[..bytes]);
+                    .push(&chunk);
+                chunk.clear();
             }
         });
         Ok(Stream { capture, task })

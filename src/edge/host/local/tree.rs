@@ -13,8 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -134,10 +134,20 @@ pub struct Tree {
     known: BTreeMap<i32, u64>,
 }
 
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // Once reaped, the number may be that of another step.
+        if self.main_is_unreaped {
+            mains().remove(&self.main);
+        }
+    }
+}
+
 impl Tree {
     /// `main` is a child of ours, leads a process group, and its environment has `step` as
     /// [`STEP_VARIABLE`].
     pub fn new(step: String, main: u32) -> Tree {
+        mains().insert(main as i32);
         Tree {
             step,
             main: main as i32,
@@ -148,12 +158,14 @@ impl Tree {
 
     pub fn main_was_reaped(&mut self) {
         self.main_is_unreaped = false;
+        mains().remove(&self.main);
     }
 
     /// Ends all its processes: TERM, then after `grace` KILL, until none is left. Returns those
-    /// that there were. With the main process reaped and nothing left, this costs one system call.
+    /// that there were. With the main process reaped and nothing left, this costs one system call, or a
+    /// few where other steps run.
     pub async fn end(&mut self, grace: Duration) -> Vec<Leftover> {
-        if !self.main_is_unreaped && !have_children() {
+        if !self.main_is_unreaped && (!have_children() || !have_orphans()) {
             return Vec::new();
         }
         end_all(grace, || self.look()).await
@@ -373,6 +385,20 @@ fn ancestry(pid: i32) -> BTreeSet<i32> {
         }
     }
     line
+}
+
+/// The main processes of all steps of this process that are not reaped.
+fn mains() -> MutexGuard<'static, BTreeSet<i32>> {
+    static MAINS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+    MAINS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether this process has a child, living or dead, that is no step's main process. What a step has left
+/// is one, or is below one.
+fn have_orphans() -> bool {
+    let children = Children::now().of(std::process::id() as i32);
+    let mains = mains();
+    children.iter().any(|child| !mains.contains(child))
 }
 
 /// Whether this process has any child, living or dead.

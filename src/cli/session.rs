@@ -1,0 +1,444 @@
+//! Owns a session: what is chosen is built and measured on each machine, machines side by side.
+//! Does not know what is shown of it, nor how a step is carried out.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use super::Common;
+use super::load::{Loaded, Looked};
+use super::show::Stop;
+use crate::edge::host::{Cancel, HostErrorKind, Slot};
+use crate::edge::store::{SessionStart, Store};
+use crate::plan::dag::{self, Plan};
+use crate::run::build::{self, BrokenBuilds, Place};
+use crate::run::calibrate;
+use crate::run::choice::{Asked, Chosen, LeftOut, Out, choose, choose_again};
+use crate::run::command::now_ms;
+use crate::run::confirm;
+use crate::run::event::Event;
+use crate::run::execute::{self, Failed, Job, RunError, Site, Stops, Summary};
+use crate::run::inputs;
+use crate::run::lookup::{self, Past};
+use crate::run::past::preset_name;
+use crate::run::pool::Pool;
+use crate::run::progress::Several;
+use crate::run::surroundings::Surroundings;
+use crate::words::units::parse_duration;
+
+/// What is measured beside what is missing, or instead of it.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Choosing {
+    /// Measure again whatever is stored; new rounds are added to those that there are
+    #[arg(long)]
+    pub fresh: bool,
+    /// Only what failed last time: measurements, and builds, which are not tried again otherwise
+    #[arg(long)]
+    pub failed: bool,
+    /// Measure again what is older than this, such as `30d`, instead of the matrix's `max_age`
+    #[arg(long, value_name = "AGE", value_parser = duration)]
+    pub max_age: Option<Duration>,
+    /// Stop after this time, such as `2h`: what was never measured first, then what is too old or not
+    /// settled, then the rest
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub budget: Option<Duration>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| "a duration such as `2h30m` or `30d`".to_owned())
+}
+
+impl Choosing {
+    fn asked(&self) -> Asked {
+        Asked {
+            fresh: self.fresh,
+            failed: self.failed,
+            max_age: self.max_age,
+            budget: self.budget,
+        }
+    }
+
+    /// What of a plan is to be done.
+    pub fn choose(
+        &self,
+        plan: &Plan,
+        loaded: &Loaded,
+        store: Option<&Store>,
+    ) -> Result<Chosen, Stop> {
+        let known = lookup::known(plan, store, &loaded.artifacts)?;
+        let asked = self.asked();
+        Ok(choose(plan, known, store, &asked, now_ms())?)
+    }
+}
+
+/// What a session is to do, and with what.
+pub struct Session<'a> {
+    pub common: &'a Common,
+    pub choosing: &'a Choosing,
+    /// Rounds of a calibration: then nothing else is measured.
+    pub calibrate: Option<u32>,
+    pub loaded: &'a Loaded,
+    pub looked: &'a Looked,
+    pub store: &'a RefCell<Store>,
+    pub progress: &'a RefCell<Several>,
+}
+
+/// What a session came to.
+pub struct Done {
+    pub id: i64,
+    pub summary: Summary,
+    pub left_out: Option<LeftOut>,
+}
+
+/// What came of a machine's part.
+#[derive(Default)]
+struct Part {
+    /// Kept until all is over: then it may be measured there again.
+    slot: Option<Slot>,
+    summary: Summary,
+}
+
+impl<'a> Session<'a> {
+    pub fn plan(&self) -> Result<Plan<'a>, Stop> {
+        let world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+        self.loaded.plan(self.common, self.looked, &world)
+    }
+
+    /// Builds and measures what was chosen on the machines of these names, then measures again what
+    /// looks like a change.
+    pub async fn run(&self, names: &BTreeSet<String>, chosen: Chosen) -> Result<Done, Stop> {
+        execute::check_apart(&self.looked.machines, names).map_err(stop_of)?;
+        let arguments: Vec<String> = std::env::args().collect();
+        let session = self.store.borrow().begin_session(&SessionStart {
+            started_ms: now_ms(),
+            matrix: &self.loaded.matrix.name,
+            preset: preset_name(&self.loaded.matrix, self.common.preset.as_deref()),
+            seed: self.common.seed,
+            arguments: &arguments.join(" "),
+            program_version: env!("CARGO_PKG_VERSION"),
+            process: &std::process::id().to_string(),
+        })?;
+        let writer = self.store.borrow().writer()?;
+        let site = Site {
+            machines: &self.looked.machines,
+            store: self.store,
+            writer: &writer,
+            session,
+            seed: self.common.seed,
+            progress: self.progress,
+        };
+        let result = self.work(&site, names, chosen).await;
+        let outcome = match &result {
+            Ok((summary, _)) if summary.interrupted => "interrupted",
+            Ok((summary, _)) if !summary.failed.is_empty() => "failed",
+            Ok(_) => "ok",
+            Err(_) => "error",
+        };
+        if let Ok((summary, _)) = &result {
+            site.tell(Event::Finished {
+                measured: summary.measured,
+                failed: summary.failed.len(),
+            });
+        }
+        let ended = self.store.borrow().end_session(session, now_ms(), outcome);
+        let (summary, left_out) = result?;
+        ended?;
+        Ok(Done {
+            id: session,
+            summary,
+            left_out,
+        })
+    }
+
+    async fn work(
+        &self,
+        site: &Site<'_>,
+        names: &BTreeSet<String>,
+        chosen: Chosen,
+    ) -> Result<(Summary, Option<LeftOut>), Stop> {
+        let mut signals = signals()?;
+        let (soon, at_once) = (watch::channel(false), watch::channel(false));
+        let stops = Stops {
+            soon: Cancel::new(soon.1),
+            at_once: Cancel::new(at_once.1),
+            deadline: self.choosing.budget.map(|budget| Instant::now() + budget),
+        };
+        let all = self.on_all(site, names, chosen, &stops);
+        tokio::pin!(all);
+        let mut interrupts = 0;
+        loop {
+            tokio::select! {
+                result = &mut all => return result,
+                Some(()) = signals.recv() => {
+                    interrupts += 1;
+                    // Fails only when nobody works any more.
+                    let _ = if interrupts == 1 { &soon.0 } else { &at_once.0 }.send(true);
+                    if interrupts <= 2 {
+                        site.tell(Event::Interrupted { at_once: interrupts == 2 });
+                    }
+                }
+            }
+        }
+    }
+
+    async fn on_all(
+        &self,
+        site: &Site<'_>,
+        names: &BTreeSet<String>,
+        chosen: Chosen,
+        stops: &Stops,
+    ) -> Result<(Summary, Option<LeftOut>), Stop> {
+        let began = Instant::now();
+        // Kept to the end: what builds gave must not be removed meanwhile.
+        let _held = self.loaded.artifacts.hold().map_err(|error| {
+            Stop::message(format!("`{}`: {error}", self.loaded.state.display()))
+        })?;
+        let planned = self.announce(site, &chosen)?;
+        let around = Surroundings::new(&self.loaded.monitors);
+        let mut pool = Pool::default();
+        for name in names {
+            let planned = planned.get(name).copied().unwrap_or(0);
+            pool.push(self.on_machine(site, name, planned, &chosen.out, &around, stops));
+        }
+        let (mut slots, mut total) = (Vec::new(), Summary::default());
+        let mut result = Ok(());
+        while !pool.is_empty() {
+            match pool.next().await {
+                Ok(Part { slot, summary }) => {
+                    slots.push(slot);
+                    total.add(summary);
+                }
+                // The other machines go on.
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        let is_over = stops.soon.is_cancelled() || total.late.is_some();
+        if result.is_ok() && !is_over && self.calibrate.is_none() {
+            result = self
+                .confirm(site, &around, stops)
+                .await
+                .map(|again| total.add(again));
+        }
+        // Whatever came of it: the machines are put back before anybody else may have them.
+        let left = around.leave(site).await.map_err(stop_of);
+        drop(slots);
+        result?;
+        left?;
+        total.interrupted = stops.soon.is_cancelled();
+        let mut left_out = self.choosing.budget.map(|_| chosen.out.left_out);
+        if let (Some(left_out), Some((cells, measurements))) = (&mut left_out, total.late) {
+            // At the pace until now.
+            let each = began.elapsed().as_secs_f64() / total.measured.max(1) as f64;
+            let late = LeftOut {
+                cells,
+                measurements,
+                estimate_s: each * measurements as f64,
+            };
+            site.tell(Event::LeftOut(late));
+            left_out.cells += late.cells;
+            left_out.measurements += late.measurements;
+            left_out.estimate_s += late.estimate_s;
+        }
+        Ok((total, left_out))
+    }
+
+    /// Waits for a machine, then builds and measures there.
+    async fn on_machine(
+        &self,
+        site: &Site<'_>,
+        name: &str,
+        planned: u64,
+        out: &Out,
+        around: &Surroundings,
+        stops: &Stops,
+    ) -> Result<Part, Stop> {
+        let entered = execute::enter(site, &self.loaded.matrix.name, name, &stops.soon).await;
+        let slot = match entered {
+            Err(RunError::Host(error)) if error.kind == HostErrorKind::Cancelled => {
+                return Ok(Part::default());
+            }
+            slot => slot.map_err(stop_of)?,
+        };
+        let broken = self.build(site, name, out, &stops.soon).await?;
+        if stops.soon.is_cancelled() {
+            let summary = Summary::default();
+            return Ok(Part { slot, summary });
+        }
+        // Whoever had the machine before may have done some of it, and builds may have come out equal.
+        let plan = self.plan()?;
+        let mut chosen = self.choose_again(&plan, out)?;
+        let world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+        inputs::record(
+            &plan,
+            &chosen.known.todo,
+            &world,
+            &self.store.borrow(),
+            site.session,
+        )??;
+        let in_use = plan.steps.subjects.artifacts();
+        let matrix = &self.loaded.matrix.name;
+        self.store.borrow().put_artifacts_in_use(matrix, &in_use)?;
+        let mut rounds = chosen.known.todo.rounds.clone();
+        let axis = plan.cells.axis("machine").unwrap_or(0);
+        let mut failed = Vec::new();
+        for (run, rounds) in rounds.iter_mut().enumerate() {
+            let cell = plan.steps.runs.cells[run] as usize;
+            if plan.cells.label(plan.cells.cell(cell), axis) != name {
+                *rounds = 0;
+            }
+            let reason = plan.build_of(cell).and_then(|build| broken.get(&build));
+            let is_built = chosen.known.is_built(&plan, run);
+            if let Some(reason) = reason.filter(|_| *rounds > 0 && !is_built) {
+                *rounds = 0;
+                failed.push(Failed {
+                    cell: plan.cells.name(plan.cells.cell(cell)),
+                    reason: format!("not measured, its build failed: {reason}"),
+                });
+            }
+        }
+        let todo = plan.todo(rounds, &|digest| chosen.known.is_kept(digest));
+        if todo.measurements() < planned {
+            site.tell(Event::Spared {
+                machine: name.to_owned(),
+                measurements: planned - todo.measurements(),
+            });
+        }
+        around.enter(site, name).await.map_err(stop_of)?;
+        let job = Job {
+            site,
+            plan: &plan,
+            parser: &self.loaded.parser,
+            around,
+        };
+        let repetition = std::mem::take(&mut chosen.known.repetition);
+        let stored = |run: usize| chosen.stored(run);
+        let summary = match self.calibrate {
+            Some(rounds) => calibrate::measure(&job, rounds, stops).await,
+            None => execute::run(&job, &todo, &stored, repetition, stops).await,
+        };
+        let mut summary = summary.map_err(stop_of)?;
+        failed.append(&mut summary.failed);
+        let summary = Summary { failed, ..summary };
+        Ok(Part { slot, summary })
+    }
+
+    /// Measures again what looks like a change.
+    async fn confirm(
+        &self,
+        site: &Site<'_>,
+        around: &Surroundings,
+        stops: &Stops,
+    ) -> Result<Summary, Stop> {
+        let plan = self.plan()?;
+        let known = lookup::known(&plan, Some(&self.store.borrow()), &self.loaded.artifacts)?;
+        let job = Job {
+            site,
+            plan: &plan,
+            parser: &self.loaded.parser,
+            around,
+        };
+        let is_built = |run: u32| known.is_built(&plan, run as usize);
+        let preset = self.common.preset.as_deref();
+        let again = confirm::confirm(&job, preset, &is_built, stops).await;
+        again.map_err(stop_of)
+    }
+
+    /// Makes the builds that a machine lacks.
+    async fn build(
+        &self,
+        site: &Site<'_>,
+        name: &str,
+        out: &Out,
+        cancel: &Cancel,
+    ) -> Result<BrokenBuilds, Stop> {
+        let mut world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+        let mut plan = self.loaded.plan(self.common, self.looked, &world)?;
+        let mut chosen = self.choose_again(&plan, out)?;
+        // What somebody has removed must not go on standing for what other builds would give.
+        let gone = chosen.known.gone(&plan);
+        if !gone.is_empty() {
+            self.store.borrow().forget_artifacts(gone)?;
+            world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
+            plan = self.loaded.plan(self.common, self.looked, &world)?;
+            chosen = self.choose_again(&plan, out)?;
+        }
+        let place = Place {
+            site,
+            plan: &plan,
+            world: &world,
+            state: &self.loaded.state,
+        };
+        let todo = &chosen.known.todo;
+        let built = build::build(&place, name, todo, self.choosing.failed, cancel).await;
+        built.map_err(stop_of)
+    }
+
+    fn choose_again(&self, plan: &Plan, out: &Out) -> Result<Chosen, Stop> {
+        let store = self.store.borrow();
+        let artifacts = &self.loaded.artifacts;
+        let known = lookup::known(plan, Some(&store), artifacts)?;
+        let asked = self.choosing.asked();
+        Ok(choose_again(plan, known, &store, &asked, out, now_ms())?)
+    }
+
+    /// Says what is to be done; measurements by machine are returned.
+    fn announce(&self, site: &Site, chosen: &Chosen) -> Result<BTreeMap<String, u64>, Stop> {
+        let plan = self.plan()?;
+        let todo = &chosen.known.todo;
+        let store = self.store.borrow();
+        let past = Past::of(&plan, Some(&store), &|run| chosen.known.is_partly_done(run))?;
+        let estimate = past.with(|durations| dag::estimate(&plan, todo, durations));
+        site.tell(Event::Started {
+            matrix: plan.matrix.name.clone(),
+            cells: todo.counts().run.run,
+            measurements: todo.measurements(),
+            estimate_s: estimate.total.as_secs_f64(),
+            seed: site.seed,
+        });
+        if chosen.out.left_out.cells > 0 {
+            site.tell(Event::LeftOut(chosen.out.left_out));
+        }
+        let axis = plan.cells.axis("machine").unwrap_or(0);
+        let mut planned = BTreeMap::new();
+        for (run, rounds) in todo
+            .rounds
+            .iter()
+            .enumerate()
+            .filter(|(_, rounds)| **rounds > 0)
+        {
+            let machine = plan.cells.label(plan.cell_of(run), axis);
+            *planned.entry(machine.to_owned()).or_default() += u64::from(*rounds);
+        }
+        Ok(planned)
+    }
+}
+
+fn stop_of(error: RunError) -> Stop {
+    Stop::message(error.to_string())
+}
+
+/// One message for each Ctrl-C, SIGTERM or hang-up.
+fn signals() -> Result<mpsc::UnboundedReceiver<()>, Stop> {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
+        let mut signals = signal(kind)
+            .map_err(|error| Stop::message(format!("signals cannot be caught: {error}")))?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if sender.send(()).is_err() {
+                    break;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}

@@ -1,0 +1,367 @@
+//! Owns which steps are measured though they are stored, and which are left out though they are not.
+//! Does not know how the command line says so, nor how a step is carried out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::dispatch::Stored;
+use super::lookup::{Known, LookupError, Past, failures};
+use crate::edge::store::{Store, StoreError};
+use crate::plan::dag::{Durations, Plan, Todo};
+use crate::plan::steps::Subject;
+use crate::words::key::{Key, KeyHasher};
+use crate::words::units::show_duration;
+
+/// What the user asks for beside what is missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Measure again whatever is stored.
+    pub fresh: bool,
+    /// Only what failed last time.
+    pub failed: bool,
+    /// Older samples are measured again.
+    pub max_age: Option<Duration>,
+    /// How long it all may take.
+    pub budget: Option<Duration>,
+}
+
+/// What a budget has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct LeftOut {
+    pub cells: usize,
+    pub measurements: u64,
+    pub estimate_s: f64,
+}
+
+/// Why a run step is measured though it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Again {
+    Forced,
+    TooOld { age: Duration, max_age: Duration },
+}
+
+impl fmt::Display for Again {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Again::Forced => f.write_str("measured again: `--fresh`"),
+            Again::TooOld { age, max_age } => {
+                write!(f, "too old ({} > {})", show_age(*age), show_age(*max_age))
+            }
+        }
+    }
+}
+
+/// What counts of a run step that is measured again: rounds from `begin` on, and so many `young` ones of
+/// those before.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    begin: u32,
+    young: u32,
+}
+
+/// A plan looked up, and what of it is to be done.
+pub struct Chosen {
+    pub known: Known,
+    /// By run step, where that is not all that is stored.
+    counts: BTreeMap<usize, Counts>,
+    /// Run steps that miss something and are out.
+    pub put_out: usize,
+    /// By run step.
+    pub again: BTreeMap<usize, Again>,
+    pub out: Out,
+}
+
+/// Cells that are not measured, whatever is missing of them. It holds for other plans of the same cells
+/// too: builds change keys, not cells.
+#[derive(Clone, Debug, Default)]
+pub struct Out {
+    /// By cell; empty where none is out.
+    cells: Vec<bool>,
+    pub left_out: LeftOut,
+}
+
+impl Chosen {
+    /// What is stored of a run step, as a run has to know it.
+    pub fn stored(&self, run: usize) -> Stored {
+        let counts = self.counts.get(&run);
+        let begin = counts.map_or(0, |counts| counts.begin);
+        let rounds = self.known.rounds.rounds(run);
+        Stored {
+            begin,
+            counted: counts.map_or(0, |counts| counts.young),
+            rounds: rounds.filter(|round| *round >= begin).collect(),
+        }
+    }
+}
+
+/// Looks a plan up and chooses. `now_ms`: milliseconds since 1970-01-01 UTC.
+pub fn choose(
+    plan: &Plan,
+    known: Known,
+    store: Option<&Store>,
+    asked: &Asked,
+    now_ms: i64,
+) -> Result<Chosen, LookupError> {
+    let mut chosen = renew(plan, known, store, asked, now_ms)?;
+    if asked.failed {
+        let failed = match store {
+            Some(store) => failed(plan, &chosen.known, store)?,
+            None => HashSet::new(),
+        };
+        chosen.put_out(plan, |run| !failed.contains(&run));
+    }
+    if let Some(budget) = asked.budget {
+        let rounds = &chosen.known.todo.rounds;
+        let past = Past::of(plan, store, &|run| rounds[run] > 0)?;
+        let (left_out, runs) = past.with(|durations| chosen.beyond(plan, durations, budget));
+        chosen.out.left_out = left_out;
+        chosen.put_out(plan, |run| runs.contains(&run));
+    }
+    Ok(chosen)
+}
+
+/// As [`choose`], with cells left out that an earlier plan of the same cells has chosen.
+pub fn choose_again(
+    plan: &Plan,
+    known: Known,
+    store: &Store,
+    asked: &Asked,
+    out: &Out,
+    now_ms: i64,
+) -> Result<Chosen, LookupError> {
+    let mut chosen = renew(plan, known, Some(store), asked, now_ms)?;
+    chosen.out = out.clone();
+    chosen.leave_out(plan);
+    Ok(chosen)
+}
+
+/// What is stored but is to be measured again: all of it, or what is too old.
+fn renew(
+    plan: &Plan,
+    mut known: Known,
+    store: Option<&Store>,
+    asked: &Asked,
+    now_ms: i64,
+) -> Result<Chosen, LookupError> {
+    let runs = plan.steps.runs.len();
+    let mut again = BTreeMap::new();
+    let mut young_ones: BTreeMap<usize, u32> = BTreeMap::new();
+    let mut missing = known.todo.rounds.clone();
+    let least = plan.repeat.min;
+    if asked.fresh {
+        for (run, missing) in missing.iter_mut().enumerate() {
+            if known.rounds.count(run) > 0 {
+                *missing = least;
+                again.insert(run, Again::Forced);
+            }
+        }
+    } else if let (Some(max_age), Some(store)) = (asked.max_age.or(plan.max_age), store) {
+        let oldest_ms =
+            now_ms.saturating_sub(i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX));
+        let mut taken: Vec<Vec<i64>> = vec![Vec::new(); runs];
+        store.for_each_round(&plan.steps.runs.keys, |run, started_ms| {
+            taken[run].push(started_ms)
+        })?;
+        for (run, mut taken) in taken.into_iter().enumerate() {
+            taken.sort_unstable_by(|a, b| b.cmp(a));
+            taken.truncate(least as usize);
+            let young = taken.iter().filter(|taken| **taken >= oldest_ms).count() as u32;
+            let Some(oldest) = taken.last().filter(|oldest| **oldest < oldest_ms) else {
+                continue;
+            };
+            let age = Duration::from_millis(now_ms.saturating_sub(*oldest).max(0) as u64);
+            missing[run] = least.saturating_sub(young).max(1);
+            young_ones.insert(run, young);
+            again.insert(run, Again::TooOld { age, max_age });
+        }
+    }
+    // All begin together, so that rounds pair.
+    let last = again
+        .keys()
+        .filter_map(|run| known.rounds.rounds(*run).last());
+    let first = last.max().map_or(0, |last| last + 1);
+    let mut counts = BTreeMap::new();
+    for &run in again.keys() {
+        let young = young_ones.get(&run).copied().unwrap_or(0);
+        known.repetition.keep_last(run as u32, young as usize);
+        counts.insert(
+            run,
+            Counts {
+                begin: first,
+                young,
+            },
+        );
+    }
+    if !again.is_empty() {
+        known.todo = plan.todo(missing, &|digest| known.is_kept(digest));
+    }
+    Ok(Chosen {
+        known,
+        counts,
+        again,
+        put_out: 0,
+        out: Out::default(),
+    })
+}
+
+/// Run steps whose last attempt, or whose build's, failed.
+fn failed(plan: &Plan, known: &Known, store: &Store) -> Result<HashSet<u32>, StoreError> {
+    let mut failed: HashSet<u32> = failures(plan, store)?
+        .keys()
+        .map(|run| *run as u32)
+        .collect();
+    let builds = &plan.steps.builds.steps;
+    let mut keys: Vec<Key> = builds.iter().map(|step| step.key).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let broken: HashSet<Key> = store
+        .failures(&keys)?
+        .iter()
+        .map(|failure| failure.key)
+        .collect();
+    for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
+        let build = plan.build_of(*cell as usize);
+        let build = build.filter(|_| !known.is_built(plan, run as usize));
+        if build.is_some_and(|build| broken.contains(&builds[build as usize].key)) {
+            failed.insert(run);
+        }
+    }
+    Ok(failed)
+}
+
+impl Chosen {
+    /// Puts the cells of run steps out.
+    fn put_out(&mut self, plan: &Plan, is_out: impl Fn(u32) -> bool) {
+        let of_cell = &plan.steps.runs.of_cell;
+        self.out.cells.resize(of_cell.len(), false);
+        for (out, run) in self.out.cells.iter_mut().zip(of_cell) {
+            *out |= is_out(*run);
+        }
+        self.leave_out(plan);
+    }
+
+    /// Takes what is out from what is to be done.
+    fn leave_out(&mut self, plan: &Plan) {
+        let todo = &self.known.todo;
+        let mut rounds = vec![0; todo.rounds.len()];
+        // A step that cells share is out when all of them are.
+        let cells = plan.steps.runs.of_cell.iter().zip(&self.out.cells);
+        for (run, _) in cells.filter(|(_, is_out)| !**is_out) {
+            rounds[*run as usize] = todo.rounds[*run as usize];
+        }
+        let missed = todo.rounds.iter().zip(&rounds);
+        let put_out = missed.filter(|(before, now)| *before > *now).count();
+        if !self.out.cells.is_empty() {
+            self.put_out += put_out;
+            self.known.todo = plan.todo(rounds, &|digest| self.known.is_kept(digest));
+        }
+    }
+
+    /// What a budget has no room for. What tells most comes first: what was never measured, then what is
+    /// too old, the oldest first, or not settled, then the rest; cells that differ in their version only
+    /// stand together, in an order that spreads over the matrix.
+    fn beyond(
+        &self,
+        plan: &Plan,
+        durations: &Durations,
+        budget: Duration,
+    ) -> (LeftOut, HashSet<u32>) {
+        let todo = &self.known.todo;
+        let version = plan.cells.axis("version");
+        let rank = |run: &u32| {
+            let again = self.again.get(&(*run as usize));
+            let age = match again {
+                Some(Again::TooOld { age, .. }) => *age,
+                _ => Duration::ZERO,
+            };
+            let is_stored = self.known.rounds.count(*run as usize) > 0;
+            let is_settled = again == Some(&Again::Forced);
+            let mut group = KeyHasher::new("spread");
+            for (axis, value) in plan.cell_of(*run as usize).iter().enumerate() {
+                if Some(axis) != version {
+                    group.bytes(&value.to_le_bytes());
+                }
+            }
+            (is_stored, is_settled, Reverse(age), group.finish())
+        };
+        let mut wanted: Vec<u32> = (0..todo.rounds.len() as u32).collect();
+        wanted.retain(|run| todo.rounds[*run as usize] > 0);
+        wanted.sort_by_cached_key(rank);
+        let mut spent = Spent::new(plan, todo);
+        let mut left_out = LeftOut::default();
+        wanted.retain(|run| !spent.add(*run, durations, budget));
+        for run in &wanted {
+            let rounds = todo.rounds[*run as usize];
+            let each = (durations.run)(plan.steps.runs.keys[*run as usize]);
+            left_out.cells += 1;
+            left_out.measurements += u64::from(rounds);
+            left_out.estimate_s += (each * rounds).as_secs_f64();
+        }
+        (left_out, wanted.into_iter().collect())
+    }
+}
+
+/// The time that what was chosen takes, by machine.
+struct Spent<'a> {
+    plan: &'a Plan<'a>,
+    todo: &'a Todo,
+    machine: usize,
+    by_machine: BTreeMap<u16, Duration>,
+    builds: HashSet<u32>,
+    setups: HashSet<(usize, u32)>,
+}
+
+impl<'a> Spent<'a> {
+    fn new(plan: &'a Plan, todo: &'a Todo) -> Spent<'a> {
+        Spent {
+            plan,
+            todo,
+            machine: plan.cells.axis("machine").unwrap_or(0),
+            by_machine: BTreeMap::new(),
+            builds: HashSet::new(),
+            setups: HashSet::new(),
+        }
+    }
+
+    /// Adds a run step with what it needs, if there is room.
+    fn add(&mut self, run: u32, durations: &Durations, budget: Duration) -> bool {
+        let Spent { plan, todo, .. } = *self;
+        let step = plan.run_step(run);
+        let mut cost = (durations.run)(step.key) * todo.rounds[run as usize];
+        let is_built = !matches!(plan.subject_of(step.cell as usize), Subject::Unbuilt(_));
+        let build = plan.build_of(step.cell as usize).filter(|build| {
+            !is_built && todo.builds[*build as usize] && !self.builds.contains(build)
+        });
+        if let Some(build) = build {
+            cost += (durations.build)(plan.steps.builds.steps[build as usize].key);
+        }
+        let setups = plan.setups_of(step.cell);
+        let setups: Vec<(usize, u32)> = setups.filter(|it| !self.setups.contains(it)).collect();
+        for (setup, step) in &setups {
+            let key = plan.steps.setups[*setup].steps[*step as usize].key;
+            cost += (durations.setup)(key);
+        }
+        let machine = plan.cells.cell(step.cell as usize)[self.machine];
+        let spent = self.by_machine.entry(machine).or_default();
+        if *spent + cost > budget {
+            return false;
+        }
+        *spent += cost;
+        self.builds.extend(build);
+        self.setups.extend(setups);
+        true
+    }
+}
+
+/// Days from two days on.
+fn show_age(age: Duration) -> String {
+    const DAY_S: f64 = 86_400.0;
+    match age.as_secs_f64() / DAY_S {
+        days if days >= 2.0 => format!("{days:.0} d"),
+        _ => show_duration(age),
+    }
+}

@@ -1,0 +1,146 @@
+//! Owns what is measured beside what is missing: `--fresh`, `--failed`, `--max-age`, `--budget`.
+//! Does not know how plans are shown: the scenarios in `tests/cases` do.
+
+use serde_json::Value;
+
+use super::lab::{Lab, Ran, repeated};
+
+const SIZES: &str = "[axes]\nsize = [1, 2, 3]\n";
+const DAY_MS: i64 = 86_400_000;
+
+fn run(lab: &Lab, words: &[&str]) -> Ran {
+    lab.start_with("matrix.toml", "events", words).wait()
+}
+
+/// Reasons with their steps.
+fn why(lab: &Lab, words: &[&str]) -> Vec<(String, u64)> {
+    let words = [&["plan", "matrix.toml", "--json", "--why"], words].concat();
+    let output = lab.matrix(&words).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reasons = document["why"].as_array().unwrap().iter();
+    reasons
+        .map(|reason| {
+            let why = reason["why"].as_str().unwrap().to_owned();
+            (why, reason["steps"].as_u64().unwrap())
+        })
+        .collect()
+}
+
+/// Makes the rounds of a cell older.
+fn age(lab: &Lab, cell: &str, days: i64) {
+    let sql = "UPDATE attempt SET started_ms = started_ms - ?1 WHERE cell = ?2";
+    let changed = lab.store().execute(sql, (days * DAY_MS, cell)).unwrap();
+    assert!(changed > 0);
+}
+
+#[test]
+fn what_is_too_old_is_measured_again() {
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));
+    run(&lab, &[]).assert_code(0);
+    age(&lab, "size=1", 31);
+    age(&lab, "size=3", 20);
+    assert_eq!(why(&lab, &[]), []);
+    let told = [("too old (31 d > 30 d)".to_owned(), 1)];
+    assert_eq!(why(&lab, &["--max-age", "30d"]), told);
+    let ran = run(&lab, &["--max-age", "30d"]);
+    ran.assert_code(0);
+    let rounds = [("size=1".to_owned(), 2), ("size=1".to_owned(), 3)];
+    assert_eq!(ran.measured(), rounds);
+    assert_eq!(why(&lab, &["--max-age", "30d"]), []);
+    // One of the latest two rounds is young: one more is wanted.
+    let sql = "UPDATE attempt SET started_ms = started_ms - ?1 WHERE cell = 'size=1' AND round = 3";
+    lab.store().execute(sql, [40 * DAY_MS]).unwrap();
+    assert_eq!(
+        run(&lab, &["--max-age", "30d"]).measured(),
+        [("size=1".to_owned(), 4)]
+    );
+    // The matrix may say so too, and the command line goes before.
+    let text = SIZES.to_owned() + &repeated("2", "echo v={{ size }}");
+    lab.write(&text.replace("repeat  = 2", "repeat  = 2\nmax_age = \"10d\""));
+    assert_eq!(why(&lab, &[]), [("too old (20 d > 10 d)".to_owned(), 1)]);
+    assert_eq!(why(&lab, &["--max-age", "30d"]), []);
+    assert_eq!(run(&lab, &[]).cells(), ["size=3"]);
+}
+
+#[test]
+fn fresh_rounds_are_added_and_pair() {
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));
+    run(&lab, &["--only", "size == 1"]).assert_code(0);
+    let ran = run(&lab, &["--fresh"]);
+    ran.assert_code(0);
+    assert_eq!(ran.measured().len(), 6);
+    assert_eq!(ran.events("finished")[0]["measured"], 6);
+    let ran = run(&lab, &["--fresh"]);
+    let rounds: Vec<u64> = ran.measured().into_iter().map(|(_, round)| round).collect();
+    assert_eq!(rounds, [4, 4, 4, 5, 5, 5], "all begin together");
+    let samples = lab.samples();
+    assert_eq!(samples.len(), 6 + 4 + 4);
+    assert!(samples.values().all(|count| *count == 1));
+    assert_eq!(run(&lab, &[]).measured(), []);
+}
+
+#[test]
+fn fresh_rounds_are_repeated_until_they_are_enough() {
+    let adaptive = "{ min = 2, max = 4, until = \"n >= 3\" }";
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated(adaptive, "echo v={{ size }}")));
+    assert_eq!(run(&lab, &[]).measured().len(), 9);
+    assert_eq!(run(&lab, &["--fresh"]).measured().len(), 9);
+    assert_eq!(run(&lab, &[]).measured().len(), 0);
+}
+
+#[test]
+fn only_what_failed() {
+    let line = "test {{ size }} = 1 -o -e $TMPDIR/good || exit 3; echo v={{ size }}";
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", line)));
+    assert_eq!(
+        run(&lab, &["--failed"]).measured(),
+        [],
+        "nothing has failed yet"
+    );
+    run(&lab, &["--only", "size <= 2"]).assert_code(3);
+    lab.touch("good");
+    let reasons = why(&lab, &["--failed"]);
+    assert_eq!(reasons.len(), 1, "{reasons:?}");
+    assert!(reasons[0].0.starts_with("failed last time") && reasons[0].1 == 1);
+    let ran = run(&lab, &["--failed"]);
+    ran.assert_code(0);
+    assert_eq!(ran.cells(), ["size=2"]);
+    assert_eq!(run(&lab, &[]).cells(), ["size=3"]);
+}
+
+#[test]
+fn a_budget_ends_by_the_clock_too() {
+    let axes = "[axes]\nsize = [1, 2, 3, 4, 5, 6, 7, 8, 9]\n";
+    let lab = Lab::new(&(axes.to_owned() + &repeated("1", "sleep 0.6; echo v={{ size }}")));
+    // It is thought to take 1.5 s for each: three have room, and the clock ends it before the third.
+    let ran = run(&lab, &["--budget", "5s"]);
+    ran.assert_code(0);
+    let (measured, left_out) = (ran.measured().len(), &ran.document["left_out"]);
+    assert!((1..=3).contains(&measured), "{measured}");
+    assert_eq!(left_out["cells"], 9 - measured);
+    assert_eq!(left_out["measurements"], 9 - measured);
+    // Now they are known to be shorter, and the rest does not fit by the clock.
+    let slow = repeated("1", "sleep {{ size }}; echo v={{ size }} ");
+    lab.write(&(axes.to_owned() + &slow));
+    let ran = run(&lab, &["--budget", "4s"]);
+    ran.assert_code(0);
+    let told = ran.events("left_out");
+    let left: u64 = told
+        .iter()
+        .map(|event| event["cells"].as_u64().unwrap())
+        .sum();
+    assert_eq!(left + ran.measured().len() as u64, 9, "{told:?}");
+    assert_eq!(ran.document["left_out"]["cells"], left);
+    lab.assert_clean();
+}
+
+#[test]
+fn a_metric_that_no_measurement_gave_is_told() {
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("1", "echo v={{ size }} w=2")));
+    run(&lab, &[]).assert_code(0);
+    let text = SIZES.to_owned() + &repeated("1", "echo v={{ size }} w=2");
+    lab.write(&(text + "[metrics.wide]\nfrom = \"ww\"\nbetter = \"lower\"\n"));
+    let ran = run(&lab, &[]);
+    let told = "metric `wide` is taken from `ww`, which no measurement gave; did you mean `w`?";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
