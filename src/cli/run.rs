@@ -19,6 +19,7 @@ use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
 use crate::run::choice::Chosen;
+use crate::run::confirm;
 use crate::run::execute::{Failed, Summary};
 use crate::run::family::Beside;
 use crate::run::lookup;
@@ -221,7 +222,8 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let chosen = args
         .choosing
         .choose(&plan, &loaded, Some(&store.borrow()))?;
-    let mut names = chosen.known.machines(&plan);
+    let begun = confirm::is_begun(&plan, &store.borrow())?;
+    let mut names = chosen.known.machines(&plan, begun);
     if names.is_empty() {
         let live = store.borrow().live_left_by(|_, _| true)?;
         names.extend(left_by_dead_runs(&looked, &live).await);
