@@ -192,6 +192,7 @@ fn the_family_raises_the_bar() {
 fn history_makes_single_samples_worth_something() {
     let noise = Some(Noise {
         sigma_log: 0.01,
+        core_log: 0.01,
         degrees: 50.0,
     });
     let known = Question { noise, ..LOWER };
@@ -325,5 +326,158 @@ proptest! {
         let expected = judge(&base, &cand, &HIGHER);
         prop_assert_eq!(got.verdict, expected.verdict);
         prop_assert!((got.ratio.unwrap() / expected.ratio.unwrap() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn evidence_knows_neither_units_nor_sides(
+        base in positive(2..9), cand in positive(2..9), scale in 1e-3..1e3f64
+    ) {
+        let of = |a: &[f64], b: &[f64]| evidence(&rounds(a), &rounds(b), &LOWER);
+        let scaled = |side: &[f64]| side.iter().map(|x| x * scale).collect::<Vec<_>>();
+        let one = of(&base, &cand);
+        prop_assert!(one.is_finite() && one >= 0.0);
+        let near = |other: f64| (other - one).abs() <= 1e-6 * (1.0 + one);
+        prop_assert!(near(of(&cand, &base)));
+        prop_assert!(near(of(&scaled(&base), &scaled(&cand))));
+    }
+}
+
+#[test]
+fn evidence_ranks_clear_shifts_before_wild_samples() {
+    let base = [100.0, 101.0, 99.0, 100.5, 99.5];
+    let of = |cand: &[f64]| evidence(&rounds(&base), &rounds(cand), &LOWER);
+    let same = of(&[100.2, 99.1, 100.9, 99.6, 100.4]);
+    let wild = of(&[100.2, 99.1, 180.0, 99.6, 100.4]);
+    let shifted = of(&[103.2, 102.1, 103.9, 102.6, 103.4]);
+    assert!(
+        same < 1.0 && wild < 2.0 && shifted > 5.0,
+        "{same} {wild} {shifted}"
+    );
+    assert_eq!(of(&[]), 0.0);
+    assert_eq!(
+        evidence(&rounds(&[5.0; 4]), &rounds(&[5.0; 4]), &LOWER),
+        0.0
+    );
+}
+
+mod confirmation {
+    use matrix::judge::confirm::*;
+    use matrix::judge::verdict::{Comparison, Question, Verdict, compare_values};
+    use matrix::words::sample::Better;
+
+    const QUESTION: Question = Question {
+        better: Better::Lower,
+        min_effect: 0.02,
+        level: 0.05,
+        noise: None,
+    };
+    const BASE: [f64; 6] = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
+
+    fn times(factor: f64) -> Comparison {
+        compare_values(&BASE, &BASE.map(|x| x * factor), &QUESTION)
+    }
+
+    #[test]
+    fn stages_end_with_the_declared_rounds_and_a_look() {
+        let check = |rounds, ends: &[u32], looks: &[u32]| {
+            let policy = Policy {
+                rounds,
+                ..Policy::default()
+            };
+            let stages = policy.stages();
+            let got: Vec<u32> = stages.iter().map(|stage| stage.to).collect();
+            assert_eq!(got, ends);
+            let got = stages.iter().filter(|stage| stage.is_look);
+            assert_eq!(got.map(|stage| stage.to).collect::<Vec<_>>(), looks);
+        };
+        check(0, &[], &[]);
+        check(1, &[1], &[1]);
+        check(10, &[1, 2, 3, 4, 6, 8, 10], &[8, 10]);
+        check(32, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[8, 16, 32]);
+        check(1000, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[8, 16, 32]);
+    }
+
+    #[test]
+    fn the_most_promising_are_measured_again_within_the_budget() {
+        let policy = Policy::default();
+        let stages = policy.stages();
+        let mut left = policy.runs(1000);
+        assert_eq!(left, 256.0, "four findings to the end, of a small matrix");
+        let evidence = [0.5, 9.0, 2.0, 40.0];
+        assert_eq!(afforded(&evidence, stages[0], &mut left), [3, 1, 2]);
+        assert_eq!(left, 250.0);
+        left = 13.0;
+        assert_eq!(afforded(&evidence, stages[0], &mut left), [3, 1]);
+        // Four findings are afforded in each stage.
+        left = policy.runs(0);
+        for stage in stages {
+            assert_eq!(afforded(&[5.0; 4], stage, &mut left).len(), 4);
+        }
+        assert_eq!(left, 0.0);
+        let none = Policy {
+            budget: 0.0,
+            ..policy
+        };
+        assert_eq!(none.runs(1_000_000), 0.0);
+    }
+
+    #[test]
+    fn what_is_the_same_or_exact_is_not_measured_again() {
+        let exact = compare_values(&[5.0; 6], &[6.0; 6], &QUESTION);
+        assert_eq!(
+            [
+                times(1.0),
+                exact,
+                times(1.5),
+                compare_values(&[], &BASE, &QUESTION)
+            ]
+            .map(|c| is_open(&c)),
+            [false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_rerun_confirms_refutes_or_says_nothing() {
+        let screen = times(1.1);
+        let merged = |looks: &[Comparison]| {
+            let told = confirmed(&screen, looks, &Policy::default());
+            let mut all = vec![(QUESTION, times(1.0)); 500];
+            all[0].1 = told.unwrap_or_else(|| given_up(&screen));
+            let again: Vec<bool> = (0..500).map(|i| i < 20).collect();
+            decide(&mut all, &again);
+            all.swap_remove(0).1
+        };
+        let check = |looks: &[Comparison], verdict: Verdict| {
+            assert_eq!(merged(looks).verdict, verdict, "{looks:?}");
+        };
+        check(&[times(1.1)], Verdict::Regression);
+        // What an earlier look has shown a later one does not take back, unless it points elsewhere.
+        check(&[times(1.1), times(1.03)], Verdict::Regression);
+        check(&[times(1.1), times(0.97)], Verdict::Inconclusive);
+        check(&[times(1.0)], Verdict::Same);
+        // As clear, but the other way round: refuted, not a new finding.
+        check(&[times(0.9)], Verdict::Inconclusive);
+        check(
+            &[compare_values(&[], &[], &QUESTION)],
+            Verdict::NothingMeasured,
+        );
+        // Given up before a look, however clear the screen was.
+        check(&[], Verdict::Inconclusive);
+        // The screen's ratio is forgotten.
+        assert_eq!(merged(&[times(1.05)]).ratio, times(1.05).ratio);
+    }
+
+    #[test]
+    fn only_the_chosen_share_of_a_family_counts() {
+        let p = |chosen: usize| {
+            let mut all = vec![(QUESTION, times(1.0)); 100];
+            all[0].1 = times(1.1);
+            let again: Vec<bool> = (0..100).map(|i| i < chosen).collect();
+            decide(&mut all, &again);
+            all[0].1.p.unwrap() / times(1.1).p.unwrap()
+        };
+        assert!((p(10) - 0.1).abs() < 1e-12);
+        assert_eq!(p(100), 1.0);
+        assert_eq!(p(0), 1.0, "nothing was measured again");
     }
 }

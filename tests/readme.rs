@@ -177,11 +177,6 @@ fn each_shipped_matrix_plans_and_has_both_presets() {
             false => &[],
         };
         let path = root().join(&file);
-        // A subject that is only built needs a version.
-        let subject = matrix.get("subject");
-        let is_installed = subject.is_none_or(|subject| subject.get("installed").is_some());
-        let version = ["--repo", "repository", "--version", "HEAD"];
-        let version = if is_installed { &[][..] } else { &version };
         let mut cells = Vec::new();
         for preset in ["quick", "nightly"] {
             let arguments = [

@@ -1,9 +1,13 @@
 //! Owns protocol AA: one version against itself, and with a few true shifts among many.
 //! Does not know how a verdict is reached.
 
+use std::collections::BTreeMap;
+
 use matrix::judge::confirm::{self, Policy};
-use matrix::judge::verdict::{Comparison, Noise, Question, Verdict, compare, decide};
+use matrix::judge::verdict::{Comparison, Noise, Question, Verdict, compare, decide, evidence};
 use matrix::words::sample::{Better, Sample};
+
+use statrs::function::beta::beta_reg;
 
 use crate::data::{Pool, Random, blocks, pools};
 use crate::figure;
@@ -38,54 +42,94 @@ struct Outcome {
 
 pub fn run(quick: bool) {
     let (pools, what) = pools();
-    let families = if quick { 4 } else { 50 };
     println!("| noise: {} pools, {what} | | |", pools.len());
-    for rounds in [5, 10] {
-        for history in [false, true] {
-            let setup = |shifts, min_effect| Setup {
-                rounds,
-                history,
-                min_effect,
-                shifts,
-            };
-            let known = if history {
-                "with history"
-            } else {
-                "without history"
-            };
-            let name = format!("AA {rounds}+{rounds} {known}");
-            let quiet = measure(&pools, families, &setup((0.0, 0.0), 0.0));
-            figure(
-                &format!("{name}: alarms in {families} quiet nights, screen alone / confirmed"),
-                format!(
-                    "{} / {} (extra runs {:.1}%)",
-                    quiet.screen[1],
-                    quiet.confirmed[1],
-                    extra(&quiet)
-                ),
-                "confirmed: at most 1 in 50",
-            );
-            for size in [1.0, 2.0, 3.0] {
-                let found = measure(&pools, families.div_ceil(5), &setup((0.01, size), 0.0));
-                figure(
-                    &format!("{name}: 1% shifts of {size} sigma, false discoveries / power"),
-                    format!(
-                        "{:.3} / {:.2} (screen alone {:.3} / {:.2}; extra runs {:.1}%)",
-                        found.confirmed[0] as f64 / found.confirmed[1].max(1) as f64,
-                        (found.confirmed[1] - found.confirmed[0]) as f64 / found.truths as f64,
-                        found.screen[0] as f64 / found.screen[1].max(1) as f64,
-                        (found.screen[1] - found.screen[0]) as f64 / found.truths as f64,
-                        extra(&found),
-                    ),
-                    if size == 3.0 {
-                        "at most 0.05 / at least 0.90"
-                    } else {
-                        "at most 0.05"
-                    },
-                );
+    let setups = [(5, false), (5, true), (10, false), (10, true)];
+    std::thread::scope(|scope| {
+        let pools = &pools;
+        let started = setups.map(|(rounds, history)| {
+            scope.spawn(move || protocol(pools, rounds, history, if quick { 4 } else { 50 }))
+        });
+        for rows in started {
+            for (name, measured, asked) in rows.join().unwrap_or_default() {
+                figure(&name, measured, asked);
             }
         }
+    });
+}
+
+type Row = (String, String, &'static str);
+
+/// `quiet` nights, and fewer with shifts of each size.
+fn protocol(pools: &[Pool], rounds: usize, history: bool, quiet: usize) -> Vec<Row> {
+    let setup = |shifts| Setup {
+        rounds,
+        history,
+        min_effect: 0.0,
+        shifts,
+    };
+    let known = if history { "with" } else { "without" };
+    let name = format!("AA {rounds}+{rounds} {known} history");
+    let found = measure(pools, quiet, &setup((0.0, 0.0)));
+    let mut rows = vec![(
+        format!("{name}: alarms in {quiet} quiet nights, screen alone / confirmed"),
+        format!(
+            "{} / {} (nights with one: {}; extra runs {:.1}%)",
+            found.screen[1],
+            found.confirmed[1],
+            share(found.confirmed[2], quiet),
+            extra(&found)
+        ),
+        "confirmed: at most 1 in 50",
+    )];
+    for (size, nights, asked) in [
+        (1.0, quiet.div_ceil(5), "at most 0.05"),
+        (2.0, quiet.div_ceil(5), "at most 0.05"),
+        (3.0, quiet.div_ceil(2), "at most 0.05 / at least 0.90"),
+    ] {
+        let found = measure(pools, nights, &setup((0.01, size)));
+        let right = |tally: [usize; 3]| tally[1] - tally[0];
+        rows.push((
+            format!("{name}: 1% shifts of {size} sigma, false discoveries / power"),
+            format!(
+                "{} / {} (screen alone {:.3} / {:.3}; extra runs {:.1}%)",
+                share(found.confirmed[0], found.confirmed[1]),
+                share(right(found.confirmed), found.truths),
+                found.screen[0] as f64 / found.screen[1].max(1) as f64,
+                right(found.screen) as f64 / found.truths as f64,
+                extra(&found),
+            ),
+            asked,
+        ));
     }
+    rows
+}
+
+/// A share with its 95 % interval (Clopper & Pearson, 1934).
+fn share(part: usize, whole: usize) -> String {
+    let (k, n) = (part as f64, whole as f64);
+    // Where the beta distribution reaches `p`, by halving.
+    let quantile = |a: f64, b: f64, p: f64| {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..60 {
+            let middle = (low + high) / 2.0;
+            match beta_reg(a, b, middle) < p {
+                true => low = middle,
+                false => high = middle,
+            }
+        }
+        low
+    };
+    let low = if part == 0 {
+        0.0
+    } else {
+        quantile(k, n - k + 1.0, 0.025)
+    };
+    let high = if part == whole {
+        1.0
+    } else {
+        quantile(k + 1.0, n - k, 0.975)
+    };
+    format!("{:.3} [{low:.3}, {high:.3}]", k / n.max(1.0))
 }
 
 fn extra(outcome: &Outcome) -> f64 {
@@ -95,65 +139,148 @@ fn extra(outcome: &Outcome) -> f64 {
 fn measure(pools: &[Pool], families: usize, setup: &Setup) -> Outcome {
     let mut random = Random(42);
     let mut outcome = Outcome::default();
-    let policy = Policy::default();
     for _ in 0..families {
-        let mut cells = Vec::with_capacity(FAMILY);
-        let mut family: Vec<(Question, Comparison)> = Vec::with_capacity(FAMILY);
-        for _ in 0..FAMILY {
-            let pool = random.below(pools.len());
-            let shifted = random.uniform() <= setup.shifts.0;
-            let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
-            let shift = if shifted { sign * setup.shifts.1 } else { 0.0 };
-            let question = Question {
-                better: Better::Lower,
-                min_effect: setup.min_effect,
-                level: 0.05,
-                noise: setup
-                    .history
-                    .then(|| learn(&pools[pool], &mut random))
-                    .flatten(),
-            };
-            let sides = draw(&pools[pool], setup.rounds as u32, shift, 1, &mut random);
-            family.push((question, compare(&sides.0, &sides.1, &question)));
-            cells.push((pool, shift));
-        }
+        let cells: Vec<Cell> = (0..FAMILY)
+            .map(|_| Cell::drawn(pools, setup, &mut random))
+            .collect();
+        let mut family: Vec<(Question, Comparison)> = cells
+            .iter()
+            .map(|cell| (cell.question, cell.screen.clone()))
+            .collect();
         decide(&mut family);
-        let wrong = |i: usize, verdict: Verdict| match verdict {
-            Verdict::Regression => cells[i].1 <= 0.0,
-            _ => cells[i].1 >= 0.0,
-        };
-        let tally = |family: &[(Question, Comparison)]| {
-            let alarms: Vec<usize> = (0..FAMILY)
-                .filter(|i| family[*i].1.verdict.is_change())
-                .collect();
-            let false_alarms = alarms
-                .iter()
-                .filter(|i| wrong(**i, family[**i].1.verdict))
-                .count();
-            [false_alarms, alarms.len(), usize::from(!alarms.is_empty())]
-        };
-        add(&mut outcome.screen, tally(&family));
-        outcome.truths += cells.iter().filter(|cell| cell.1 != 0.0).count();
+        add(&mut outcome.screen, tally(&cells, &family));
+        outcome.truths += cells.iter().filter(|cell| cell.shift != 0.0).count();
         outcome.runs += 2 * setup.rounds * FAMILY;
-        for index in confirm::candidates(&family, &policy) {
-            let (pool, shift) = cells[index];
-            let (question, screen) = &family[index];
-            let mut sides = draw(&pools[pool], policy.look, shift, 2, &mut random);
-            let mut confirmation = compare(&sides.0, &sides.1, question);
-            if confirm::worth_the_rest(screen, &confirmation) {
-                let rest = policy.rounds - policy.look;
-                let more = draw(&pools[pool], rest, shift, 3, &mut random);
-                sides.0.extend(more.0);
-                sides.1.extend(more.1);
-                confirmation = compare(&sides.0, &sides.1, question);
-            }
-            outcome.extra += sides.0.len() + sides.1.len();
-            family[index].1 = confirm::merge(screen, &confirmation, &policy);
-        }
-        decide(&mut family);
-        add(&mut outcome.confirmed, tally(&family));
+        outcome.extra += measure_again(&cells, &mut family, setup, &mut random);
+        add(&mut outcome.confirmed, tally(&cells, &family));
     }
     outcome
+}
+
+/// False alarms, alarms, and whether there is any.
+fn tally(cells: &[Cell], family: &[(Question, Comparison)]) -> [usize; 3] {
+    let wrong = |i: &usize| match family[*i].1.verdict {
+        Verdict::Regression => cells[*i].shift <= 0.0,
+        _ => cells[*i].shift >= 0.0,
+    };
+    let alarms: Vec<usize> = (0..FAMILY)
+        .filter(|i| family[*i].1.verdict.is_change())
+        .collect();
+    let false_alarms = alarms.iter().filter(|i| wrong(i)).count();
+    [false_alarms, alarms.len(), usize::from(!alarms.is_empty())]
+}
+
+/// The confirmation of a family, as the program does it; returns the runs made for it.
+fn measure_again(
+    cells: &[Cell],
+    family: &mut [(Question, Comparison)],
+    setup: &Setup,
+    random: &mut Random,
+) -> usize {
+    let policy = Policy::default();
+    let mut left = policy.runs(2 * setup.rounds * FAMILY);
+    let mut extra = 0;
+    let mut fresh: BTreeMap<usize, Fresh> = BTreeMap::new();
+    let mut open: Vec<usize> = (0..FAMILY)
+        .filter(|i| confirm::is_open(&family[*i].1))
+        .collect();
+    for stage in policy.stages() {
+        let all = |i: &usize| cells[*i].with(fresh.get(i));
+        open.retain(|i| stage.from == 0 || confirm::is_open(&cells[*i].compared(&all(i))));
+        let promise: Vec<f64> = open
+            .iter()
+            .map(|i| {
+                let (base, cand) = all(i);
+                evidence(&base, &cand, &cells[*i].question)
+            })
+            .collect();
+        let chosen = confirm::afforded(&promise, stage, &mut left);
+        open = chosen.into_iter().map(|at| open[at]).collect();
+        for i in &open {
+            let again = fresh.entry(*i).or_default();
+            let more = stage.to - stage.from;
+            let session = 2 + i64::from(stage.from);
+            let sides = draw(cells[*i].pool, more, cells[*i].shift, session, random);
+            extra += sides.0.len() + sides.1.len();
+            again.sides.0.extend(sides.0);
+            again.sides.1.extend(sides.1);
+            if stage.is_look {
+                again.looks.push(cells[*i].compared(&again.sides));
+            }
+        }
+        if stage.is_look {
+            judge(cells, family, &fresh);
+            open.retain(|i| !family[*i].1.verdict.is_change());
+        }
+    }
+    judge(cells, family, &fresh);
+    extra
+}
+
+fn judge(cells: &[Cell], family: &mut [(Question, Comparison)], fresh: &BTreeMap<usize, Fresh>) {
+    for (i, again) in fresh {
+        let cell = &cells[*i];
+        let told = confirm::confirmed(&cell.screen, &again.looks, &Policy::default());
+        family[*i].1 =
+            told.unwrap_or_else(|| confirm::given_up(&cell.compared(&cell.with(Some(again)))));
+    }
+    let again: Vec<bool> = (0..FAMILY).map(|i| fresh.contains_key(&i)).collect();
+    confirm::decide(family, &again);
+}
+
+type Sides = (Vec<Sample>, Vec<Sample>);
+
+/// What was measured again of a cell.
+#[derive(Default)]
+struct Fresh {
+    sides: Sides,
+    looks: Vec<Comparison>,
+}
+
+struct Cell<'a> {
+    pool: &'a Pool,
+    /// In sigma.
+    shift: f64,
+    question: Question,
+    sides: Sides,
+    screen: Comparison,
+}
+
+impl<'a> Cell<'a> {
+    fn drawn(pools: &'a [Pool], setup: &Setup, random: &mut Random) -> Self {
+        let pool = &pools[random.below(pools.len())];
+        let shifted = random.uniform() <= setup.shifts.0;
+        let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
+        let shift = if shifted { sign * setup.shifts.1 } else { 0.0 };
+        let question = Question {
+            better: Better::Lower,
+            min_effect: setup.min_effect,
+            level: 0.05,
+            noise: setup.history.then(|| learn(pool, random)).flatten(),
+        };
+        let sides = draw(pool, setup.rounds as u32, shift, 1, random);
+        Cell {
+            pool,
+            shift,
+            question,
+            screen: compare(&sides.0, &sides.1, &question),
+            sides,
+        }
+    }
+
+    fn compared(&self, sides: &Sides) -> Comparison {
+        compare(&sides.0, &sides.1, &self.question)
+    }
+
+    /// All samples.
+    fn with(&self, fresh: Option<&Fresh>) -> Sides {
+        let mut sides = self.sides.clone();
+        if let Some(again) = fresh {
+            sides.0.extend(&again.sides.0);
+            sides.1.extend(&again.sides.1);
+        }
+        sides
+    }
 }
 
 fn add(sum: &mut [usize; 3], more: [usize; 3]) {
@@ -163,13 +290,7 @@ fn add(sum: &mut [usize; 3], more: [usize; 3]) {
 }
 
 /// Interleaved rounds A B, B A, … of consecutive noise.
-fn draw(
-    pool: &Pool,
-    rounds: u32,
-    shift: f64,
-    session: i64,
-    random: &mut Random,
-) -> (Vec<Sample>, Vec<Sample>) {
+fn draw(pool: &Pool, rounds: u32, shift: f64, session: i64, random: &mut Random) -> Sides {
     let rounds = rounds as usize;
     let noise = blocks(pool, 2 * rounds, random);
     let sample = |round: usize, at: usize, shift: f64| Sample {

@@ -268,7 +268,7 @@ pub struct Run {
 /// How findings are measured again before they are reported as confirmed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confirm {
-    /// Fresh rounds for both sides at the most; 0: none is.
+    /// Fresh rounds of a finding at the most; 0: none is.
     pub rounds: u32,
     /// The measurements spent on it at the most, as a share of those already made.
     pub max: f64,
@@ -277,7 +277,7 @@ pub struct Confirm {
 impl Default for Confirm {
     fn default() -> Self {
         Confirm {
-            rounds: 10,
+            rounds: 32,
             max: 0.10,
         }
     }

@@ -78,6 +78,35 @@ pub fn compare_values(baseline: &[f64], candidate: &[f64], question: &Question) 
     compare(&side(baseline, 0), &side(candidate, 1), question)
 }
 
+/// A history counts for so many samples in [`evidence`] at the most: there its tails are allowed for.
+const EVIDENCE_DEGREES_MAX: f64 = 16.0;
+
+/// How promising it is to measure a comparison again: [`stats::evidence`] for two levels, and half of that of the
+/// differences within rounds beside it, which drift does not hide; on the scale that [`compare`] uses.
+pub fn evidence(baseline: &[Sample], candidate: &[Sample], question: &Question) -> f64 {
+    let (base, cand) = (usable(baseline).0, usable(candidate).0);
+    let raw: Vec<f64> = base
+        .iter()
+        .chain(&cand)
+        .map(|sample| sample.value)
+        .collect();
+    let scale = Scale::of(&raw);
+    let values: Vec<f64> = raw.iter().map(|value| scale.apply(*value)).collect();
+    let (a, b) = values.split_at(base.len());
+    let pairs = paired_differences(&base, &cand, scale);
+    let noise = question.noise.filter(|_| scale == Scale::Log);
+    let prior = noise.map(|noise| Prior {
+        variance: (noise.core_log / stats::MAD_TO_SIGMA / stats::WILD_MAD).powi(2),
+        degrees: noise.degrees.min(EVIDENCE_DEGREES_MAX),
+    });
+    // A difference has the variance of two samples, and there are half as many.
+    let of_pairs = prior.map(|prior| Prior {
+        variance: 2.0 * prior.variance,
+        degrees: prior.degrees / 2.0,
+    });
+    stats::evidence(&[a, b], prior) + stats::evidence(&[&pairs], of_pairs) / 2.0
+}
+
 /// A side of which only its summary is known, as printed tables and some tools' files give it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {

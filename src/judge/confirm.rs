@@ -1,164 +1,161 @@
-//! Owns the second look: which findings are measured again, and what both looks say together.
+//! Owns the second look: which findings are measured again, for how long, and what both looks say together.
 //! Does not know how a rerun is made.
 
-use super::verdict::{Comparison, Question, Verdict};
+use super::verdict::{self, Comparison, Question, Verdict};
 
-/// Share of the candidates that are expected to be [`worth_the_rest`].
-const REST_SHARE: f64 = 0.25;
+/// Measured again, and further, is what has so much [`evidence`](verdict::evidence) at least: two levels make
+/// the samples seven times likelier than one. Wide on purpose, see [`decide`].
+const EVIDENCE_MIN: f64 = 2.0;
+
+/// The stages of a confirmation: fresh rounds after each, and the share of what is left of the budget
+/// that it may use: what finds most on protocol AA.
+const STAGES: [(u32, f64); 10] = [
+    (1, 0.32),
+    (2, 0.25),
+    (3, 0.20),
+    (4, 0.16),
+    (6, 0.22),
+    (8, 0.25),
+    (12, 0.33),
+    (16, 0.5),
+    (24, 0.5),
+    (32, 1.0),
+];
+
+/// Fresh rounds after which findings are judged, and at the end.
+const LOOKS: [u32; 2] = [8, 16];
+
+/// Fresh rounds that are ever made of a finding.
+pub const ROUNDS_MAX: u32 = STAGES[STAGES.len() - 1].0;
+
+/// So many findings are afforded to the end, however small a matrix is.
+const FINDINGS_MIN: f64 = 4.0;
 
 /// How findings are confirmed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
-    /// Comparisons with a p-value up to this are measured again.
-    pub screen_level: f64,
-    /// Fresh rounds for each of them, interleaved.
+    /// Fresh rounds of a finding at the most, interleaved.
     pub rounds: u32,
-    /// After so many of them a rerun that points nowhere is given up, see [`worth_the_rest`].
-    pub look: u32,
-    /// The runs spent on it at the most, as a share of those already made.
+    /// The runs spent on all of them at the most, as a share of those already made.
     pub budget: f64,
 }
 
 impl Default for Policy {
     fn default() -> Self {
         Policy {
-            screen_level: 0.10,
-            rounds: 20,
-            look: 6,
+            rounds: ROUNDS_MAX,
             budget: 0.10,
         }
     }
 }
 
-/// The comparisons of a family to be measured again with [`Policy::rounds`] fresh rounds a side, the
-/// most significant first, as many as the budget allows.
+/// One step of a confirmation: all that is still promising gets a few fresh rounds more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stage {
+    /// Fresh rounds of a finding before and after it.
+    pub from: u32,
+    pub to: u32,
+    /// Whether findings are judged after it.
+    pub is_look: bool,
+    /// Share of what is left of the budget.
+    share: f64,
+}
+
+impl Policy {
+    /// The stages up to [`Policy::rounds`], the last of which is a look.
+    pub fn stages(&self) -> Vec<Stage> {
+        let rounds = self.rounds.min(ROUNDS_MAX);
+        let before = STAGES.into_iter().filter(|stage| stage.0 < rounds);
+        let ends: Vec<(u32, f64)> = before
+            .chain((rounds > 0).then_some((rounds, 1.0)))
+            .collect();
+        let stage = |i: usize| Stage {
+            from: if i == 0 { 0 } else { ends[i - 1].0 },
+            to: ends[i].0,
+            is_look: LOOKS.contains(&ends[i].0) || ends[i].0 == rounds,
+            share: ends[i].1,
+        };
+        (0..ends.len()).map(stage).collect()
+    }
+
+    /// Runs that the confirmation of a family may make for which `made` runs were made.
+    pub fn runs(&self, made: usize) -> f64 {
+        match self.budget > 0.0 {
+            true => (made as f64 * self.budget).max(2.0 * FINDINGS_MIN * f64::from(self.rounds)),
+            false => 0.0,
+        }
+    }
+}
+
+/// Whether a comparison may be measured again, or further: it is neither shown to be the same nor deterministic, where a
+/// rerun would tell nothing new.
+pub fn is_open(comparison: &Comparison) -> bool {
+    let exact = comparison.ci95.is_some_and(|[low, high]| low == high);
+    comparison.p.is_some() && comparison.verdict != Verdict::Same && !exact
+}
+
+/// The findings that a stage affords, as indices into their [`verdict::evidence`] of all samples so far: the most
+/// promising first. `left` is what is left of [`Policy::runs`] and is charged for them.
 ///
-/// That is each with p ≤ `screen_level` that is not shown to be the same, except what is
-/// deterministic: a rerun would tell nothing new. The level is not adjusted for the family: the
-/// screen is meant to be wide, see [`merge`].
-pub fn candidates(family: &[(Question, Comparison)], policy: &Policy) -> Vec<usize> {
-    let screened = |comparison: &Comparison| {
-        let exact = comparison.ci95.is_some_and(|[low, high]| low == high);
-        comparison.p.is_some_and(|p| p <= policy.screen_level)
-            && comparison.verdict != Verdict::Same
-            && !exact
-    };
-    let mut found: Vec<usize> = (0..family.len())
-        .filter(|index| screened(&family[*index].1))
+/// A budget halved over and over among ever fewer candidates is how the best of many are found with few
+/// measurements (Karnin, Koren & Somekh, 2013). Giving a finding up can only withhold it, so
+/// this costs [`confirmed`] nothing of its validity.
+pub fn afforded(evidence: &[f64], stage: Stage, left: &mut f64) -> Vec<usize> {
+    let each = 2.0 * f64::from(stage.to - stage.from);
+    let mut order: Vec<usize> = (0..evidence.len())
+        .filter(|i| evidence[*i] >= EVIDENCE_MIN)
         .collect();
-    let p = |index: &usize| family[*index].1.p.unwrap_or(1.0);
-    found.sort_by(|a, b| p(a).total_cmp(&p(b)));
-    let runs: usize = family.iter().map(|(_, c)| c.n[0] + c.n[1]).sum();
-    let rest = f64::from(policy.rounds.saturating_sub(policy.look));
-    let each = 2.0 * (f64::from(policy.look.max(1)) + rest * REST_SHARE);
-    found.truncate((runs as f64 * policy.budget.max(0.0) / each) as usize);
-    found
+    order.sort_by(|a, b| evidence[*b].total_cmp(&evidence[*a]));
+    order.truncate((*left * stage.share / each) as usize);
+    *left -= each * order.len() as f64;
+    order
 }
 
-/// Whether a rerun of which only [`Policy::look`] rounds are made deserves the rest: its shift points
-/// where the screen's does, with any significance at all.
+/// What is told of a finding that was measured again, given what the screen said and the comparisons of all its
+/// fresh rounds at each look so far, before [`decide`].
 ///
-/// Giving up early can only withhold findings, so it costs [`merge`] nothing of its validity.
-pub fn worth_the_rest(screen: &Comparison, so_far: &Comparison) -> bool {
-    agreeing_p(screen, so_far).is_some_and(|p| p < 1.0)
-}
-
-/// What a screening comparison and its confirmation from fresh samples say together; give the
-/// result to [`super::verdict::decide`] with the rest of the family.
-///
-/// p = α·p′, where α is the screen's level and p′ the confirmation's p-value, 1 if it points the other
-/// way. Under "no difference" p′ is independent of the screen, hence P(p ≤ t) ≤
-/// P(screened)·P(p′ ≤ t/α) ≤ t: a proper p-value of the whole procedure (with a factor of two to spare, as
-/// directions must agree), so that the family stays what it was, and no sample counts twice.
-/// Ratio and interval are the confirmation's alone: the screen's are biased, being chosen for
-/// their size.
-pub fn merge(screen: &Comparison, confirmation: &Comparison, policy: &Policy) -> Comparison {
-    match agreeing_p(screen, confirmation) {
-        Some(p) => Comparison {
-            p: Some(policy.screen_level * p),
-            ..confirmation.clone()
-        },
-        // The rerun gave nothing to judge by: that is the word for the whole.
-        None => confirmation.clone(),
-    }
-}
-
-/// The confirmation's p-value, 1 where it points the other way.
-fn agreeing_p(screen: &Comparison, confirmation: &Comparison) -> Option<f64> {
+/// p = looks · the least p′ of the looks, where a look that points the other way than the screen has 1. Under "no
+/// difference" the fresh rounds do not depend on the screen, and the number of looks that there can be pays for
+/// choosing among them (Bonferroni); as directions must agree there is a factor of two to spare. No sample counts
+/// twice. Ratio and interval are the last look's: the screen's are biased, being chosen for their
+/// size. None without a look.
+pub fn confirmed(screen: &Comparison, looks: &[Comparison], policy: &Policy) -> Option<Comparison> {
     let direction = |comparison: &Comparison| comparison.difference.unwrap_or(0.0);
-    let agrees = direction(screen) * direction(confirmation) > 0.0;
-    confirmation.p.map(|p| if agrees { p } else { 1.0 })
+    let agrees = |look: &&Comparison| direction(screen) * direction(look) > 0.0;
+    let last = looks.last()?;
+    let least = looks.iter().filter(agrees).filter_map(|look| look.p);
+    let count = policy.stages().iter().filter(|stage| stage.is_look).count();
+    let p = match agrees(&last) {
+        true => least.fold(f64::INFINITY, f64::min) * count as f64,
+        false => 1.0,
+    };
+    Some(Comparison {
+        // Where the rerun gave nothing to judge by, that is the word for the whole.
+        p: last.p.map(|_| p.min(1.0)),
+        ..last.clone()
+    })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::verdict::{compare_values, decide};
-    use crate::words::sample::Better;
-
-    const QUESTION: Question = Question {
-        better: Better::Lower,
-        min_effect: 0.02,
-        level: 0.05,
-        noise: None,
-    };
-    const BASE: [f64; 6] = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
-
-    fn times(factor: f64) -> Comparison {
-        compare_values(&BASE, &BASE.map(|x| x * factor), &QUESTION)
+/// What is told of a finding that was given up, from the comparison of all its samples: no change.
+pub fn given_up(all: &Comparison) -> Comparison {
+    Comparison {
+        p: all.p.map(|_| 1.0),
+        ..all.clone()
     }
+}
 
-    fn family(factors: &[f64]) -> Vec<(Question, Comparison)> {
-        factors
-            .iter()
-            .map(|factor| (QUESTION, times(*factor)))
-            .collect()
+/// Judges a family of which some comparisons were measured `again`, and say so by [`confirmed`] or [`given_up`].
+///
+/// K of N comparisons were chosen by samples that their p-values do not depend on: among these K alone
+/// Benjamini and Hochberg's procedure holds, which for a family of N means p·K/N. What is found stays
+/// found when others are measured further: p-values of later looks only fall.
+pub fn decide(family: &mut [(Question, Comparison)], again: &[bool]) {
+    let tested = family.iter().filter(|(_, c)| c.p.is_some()).count();
+    let chosen = again.iter().filter(|again| **again).count();
+    let share = (chosen as f64 / tested.max(1) as f64).min(1.0);
+    for ((_, comparison), _) in family.iter_mut().zip(again).filter(|(_, again)| **again) {
+        // What has a p-value of 1 is no finding in any family.
+        comparison.p = comparison.p.map(|p| if p < 1.0 { p * share } else { p });
     }
-
-    #[test]
-    fn what_looks_changed_is_looked_at_again_within_the_budget() {
-        let mut all = family(&[1.0; 200]);
-        all[7].1 = times(1.05);
-        all[9].1 = times(1.5);
-        // Deterministic: a rerun would tell nothing new.
-        all[11].1 = compare_values(&[5.0; 6], &[6.0; 6], &QUESTION);
-        assert_eq!(candidates(&all, &Policy::default()), [9, 7]);
-        let poor = Policy {
-            budget: 0.01,
-            ..Policy::default()
-        };
-        assert_eq!(candidates(&all, &poor), [9]);
-        let none = Policy {
-            budget: 0.0,
-            ..Policy::default()
-        };
-        assert!(candidates(&all, &none).is_empty());
-    }
-
-    #[test]
-    fn a_rerun_confirms_refutes_or_says_nothing() {
-        let policy = Policy::default();
-        let screen = times(1.1);
-        let merged = |rerun: &Comparison| {
-            let mut all = family(&[1.0; 500]);
-            all[0].1 = merge(&screen, rerun, &policy);
-            decide(&mut all);
-            all.swap_remove(0).1
-        };
-        let check = |rerun: Comparison, going_on: bool, verdict: Verdict| {
-            assert_eq!(worth_the_rest(&screen, &rerun), going_on, "{rerun:?}");
-            assert_eq!(merged(&rerun).verdict, verdict, "{rerun:?}");
-        };
-        check(times(1.1), true, Verdict::Regression);
-        check(times(1.0), false, Verdict::Same);
-        // As clear, but the other way round: refuted, not a new finding.
-        check(times(0.9), false, Verdict::Inconclusive);
-        check(
-            compare_values(&[], &[], &QUESTION),
-            false,
-            Verdict::NothingMeasured,
-        );
-        // The screen's ratio is forgotten.
-        assert_eq!(merged(&times(1.05)).ratio, times(1.05).ratio);
-    }
+    verdict::decide(family);
 }

@@ -255,6 +255,87 @@ fn trimmed(values: &[f64]) -> (f64, f64, f64) {
     (kept.iter().sum::<f64>() / h, error, h)
 }
 
+/// Degrees of freedom of the noise that [`evidence`] assumes: far wilder than Gauss'.
+const WILD_DEGREES: f64 = 2.0;
+
+/// The upper quartile of |t| with [`WILD_DEGREES`]: its MAD for a scale of 1.
+pub const WILD_MAD: f64 = 0.8165;
+
+/// Steps of the fit; what is left after them is far below what noise does to it.
+const FIT_STEPS: usize = 15;
+
+/// The squared scale of a fit is at least this share of the mean square: values that agree to the last
+/// digit show the resolution of the clock.
+const FIT_SCALE_MIN: f64 = 1e-4;
+
+/// How much better two levels describe two groups than one level, or a level one group than none: the logarithm
+/// of the ratio of the largest likelihoods under Student's t with two degrees of freedom, fitted by
+/// reweighting (Lange, Little & Taylor, 1989). A score to rank by, not a test. `prior` is the squared scale of
+/// that noise, with the weight of so many samples. 0 where a group is empty or nothing varies.
+pub fn evidence(groups: &[&[f64]], prior: Option<Prior>) -> f64 {
+    let together = groups.concat();
+    let squares: f64 = groups.iter().map(|group| squares_about_mean(group)).sum();
+    let prior = prior.unwrap_or(Prior {
+        variance: 0.0,
+        degrees: 0.0,
+    });
+    let least = FIT_SCALE_MIN * (squares / together.len() as f64).max(prior.variance);
+    if groups.iter().any(|group| group.is_empty()) || least <= 0.0 {
+        return 0.0;
+    }
+    let simpler = match groups.len() {
+        1 => likelihood(groups, false, least, prior),
+        _ => likelihood(&[&together], true, least, prior),
+    };
+    (likelihood(groups, true, least, prior) - simpler).max(0.0)
+}
+
+/// The largest log-likelihood of groups with a scale in common, but for a constant; where levels are not
+/// free they are 0.
+fn likelihood(groups: &[&[f64]], is_free: bool, least: f64, prior: Prior) -> f64 {
+    let n: usize = groups.iter().map(|group| group.len()).sum();
+    let weight = |x: f64, level: f64, scale: f64| {
+        (WILD_DEGREES + 1.0) / (WILD_DEGREES + (x - level).powi(2) / scale)
+    };
+    let level = |group: &&[f64]| if is_free { median(group) } else { Some(0.0) };
+    let mut levels: Vec<f64> = groups.iter().filter_map(level).collect();
+    let mut deviations: Vec<f64> = groups
+        .iter()
+        .zip(&levels)
+        .flat_map(|(group, level)| group.iter().map(move |x| (x - level).abs()))
+        .collect();
+    let mad = median_in(&mut deviations).unwrap_or(0.0);
+    let mut scale = (MAD_TO_SIGMA * mad).powi(2).max(least);
+    for _ in 0..FIT_STEPS {
+        let mut squares = prior.degrees * prior.variance;
+        for (group, level) in groups.iter().zip(&mut levels) {
+            let (mut weights, mut sum) = (0.0, 0.0);
+            for x in *group {
+                let w = weight(*x, *level, scale);
+                (weights, sum) = (weights + w, sum + w * x);
+            }
+            let before = *level;
+            if is_free {
+                *level = sum / weights;
+            }
+            squares += group
+                .iter()
+                .map(|x| weight(*x, before, scale) * (x - *level).powi(2))
+                .sum::<f64>();
+        }
+        scale = (squares / (n as f64 + prior.degrees)).max(least);
+    }
+    let loss = |x: f64, level: f64| ((x - level).powi(2) / scale / WILD_DEGREES).ln_1p();
+    let losses: f64 = groups
+        .iter()
+        .zip(&levels)
+        .flat_map(|(group, level)| group.iter().map(move |x| loss(*x, *level)))
+        .sum();
+    -(n as f64 + prior.degrees) / 2.0 * scale.ln()
+        - (WILD_DEGREES + 1.0) / 2.0 * losses
+        - prior.degrees * prior.variance / scale / 2.0
+}
+
 /// Two-sample rank analysis of the shift b − a: Mann-Whitney's U as the number of differences
 /// below zero (ties count half), and the interval between order statistics of the
 /// differences (Mann & Whitney, 1947; Moses, 1965). None where a side is empty or where no result

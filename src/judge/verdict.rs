@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::compare::{
-    Summary, compare, compare_summaries, compare_values, relative_half_width,
+    Summary, compare, compare_summaries, compare_values, evidence, relative_half_width,
 };
 use super::stats;
 use crate::words::sample::Better;
@@ -29,6 +29,8 @@ pub struct Question {
 pub struct Noise {
     /// Standard deviation of the natural logarithm of a sample: 0.01 is about 1 %.
     pub sigma_log: f64,
+    /// The same without its tails: 1.4826·MAD. Wild samples widen `sigma_log`, not this.
+    pub core_log: f64,
     /// How many degrees of freedom that figure rests on.
     pub degrees: f64,
 }
@@ -58,14 +60,15 @@ impl Noise {
             df += logs.len() - 1;
         }
         let sizes: Vec<f64> = residuals.iter().map(|r| r.abs()).collect();
-        let limit = 3.0 * stats::MAD_TO_SIGMA * stats::median(&sizes)?;
-        let limit = limit.max(stats::quantile(&sizes, 0.9)?);
+        let core_log = stats::MAD_TO_SIGMA * stats::median(&sizes)?;
+        let limit = (3.0 * core_log).max(stats::quantile(&sizes, 0.9)?);
         let squares: Vec<f64> = residuals
             .iter()
             .map(|r| r.abs().min(limit).powi(2))
             .collect();
         Some(Noise {
             sigma_log: stats::mean(&squares)?.sqrt(),
+            core_log,
             degrees: df as f64 / 2.0,
         })
     }

@@ -443,6 +443,9 @@ pub fn build_weights(plan: &Plan, todo: &Todo, durations: &Durations) -> Vec<Wei
     weights
 }
 
+/// When a chain ends, its comparison (the first of equals counts) and its run step.
+type Longest = (Duration, Reverse<(u16, u32)>, u32);
+
 pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
     let steps = &plan.steps;
     let machine = plan.cells.axis("machine").unwrap_or(0);
@@ -475,8 +478,7 @@ pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
         chains.setups.push(ends);
     }
     // Of the chains that are equally long the one that ends in the first comparison, else the first.
-    type Chain = (Duration, Reverse<(u16, u32)>, u32);
-    let mut longest: Option<Chain> = None;
+    let mut longest: Option<Longest> = None;
     for (cell, &run) in (0..).zip(&steps.runs.of_cell) {
         if todo.rounds[run as usize] == 0 {
             continue;

@@ -386,7 +386,7 @@ fn notes(report: &Report, out: &mut String) {
     if let Some(more) = more {
         let _ = writeln!(
             out,
-            "\ninconclusive: {} would probably settle them",
+            "\ninconclusive: up to {} a side would probably settle each of them",
             count(more as usize, "more repetition")
         );
     }
@@ -446,6 +446,10 @@ fn verdict_cell(row: &Row) -> Cell {
 
 pub(super) fn interval(ci95: Option<[f64; 2]>) -> String {
     match ci95 {
+        // Both ends in one unit: -5.00% … 4.0x would be hard to read.
+        Some([low, high]) if high >= 3.0 && low < 3.0 => {
+            format!("{low:.2}x … {}", show_ratio(high))
+        }
         Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
         None => "-".to_owned(),
     }

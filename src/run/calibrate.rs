@@ -36,7 +36,7 @@ pub struct Calibrated {
 pub async fn measure(job: &Job<'_>, rounds: u32, stops: &Stops) -> Result<Summary, RunError> {
     let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
     let first = next_round(job, &all)?;
-    extra_rounds(job, &all, first, rounds, stops).await
+    extra_rounds(job, &all, (first, first + rounds), stops).await
 }
 
 /// Judges each cell against itself over the samples of `session`, and takes its noise from all that is

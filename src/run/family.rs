@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::lookup::{Samples, Series};
 use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
-use crate::edge::store::{Acceptance, AcceptedFrom, Pair, SeriesId, Store, StoreError};
-use crate::judge::confirm::{Policy, merge};
+use crate::edge::store::{
+    Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Store, StoreError,
+};
+use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
 use crate::judge::stats::{mean, median, stddev};
-use crate::judge::verdict::{Comparison, Noise, Question, Summary, compare, decide};
+use crate::judge::verdict::{Comparison, Noise, Question, Summary, Verdict, compare, evidence};
 use crate::plan::dag::{ComparePlan, Plan};
 use crate::plan::steps::NONE;
 use crate::words::diag::Diagnostic;
@@ -23,7 +25,7 @@ pub const LEVEL: f64 = 0.05;
 pub struct Beside {
     past: Past,
     pub acceptances: Vec<Acceptance>,
-    confirmations: HashMap<Pair, u32>,
+    confirmations: HashMap<Pair, Confirmation>,
     /// What was accepted, by series, with its samples.
     accepted: HashMap<SeriesId, (i64, AcceptedFrom, Vec<Sample>)>,
     /// When something was first measured, where that matters.
@@ -49,7 +51,19 @@ pub struct Answer {
     pub comparison: Comparison,
     /// What a rerun said, if there was one.
     pub confirmed: Option<bool>,
+    /// The rerun, if there is one.
+    pub again: Option<Again>,
+    /// How promising it is to measure the comparison again, or further, where it asks for that.
+    pub promise: Option<f64>,
     pub accepted: Option<AcceptedBy>,
+}
+
+/// How far a comparison was measured again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    pub noted: Confirmation,
+    /// Fresh rounds of both sides.
+    pub rounds: u32,
 }
 
 /// An acceptance that bears on a comparison.
@@ -120,12 +134,9 @@ pub fn series_of(plan: &Plan, cell: u32, metric: &str) -> SeriesId {
 /// How findings of a plan are confirmed.
 pub fn policy(plan: &Plan) -> Policy {
     let declared = &plan.matrix.run.confirm;
-    let own = Policy::default();
     Policy {
         rounds: declared.rounds,
-        look: own.look.min(declared.rounds),
         budget: declared.max,
-        ..own
     }
 }
 
@@ -145,9 +156,17 @@ pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<An
     }
     let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
     let mut family: Vec<(Question, Comparison)> = family.collect();
-    decide(&mut family);
+    let again: Vec<bool> = answers
+        .iter()
+        .map(|answer| answer.again.is_some())
+        .collect();
+    decide(&mut family, &again);
     for (answer, (_, comparison)) in answers.iter_mut().zip(family) {
-        answer.confirmed = answer.confirmed.map(|_| comparison.verdict.is_change());
+        if let Some(again) = answer.again {
+            let is_change = comparison.verdict.is_change();
+            answer.confirmed = (is_change || again.noted.finished).then_some(is_change);
+            answer.promise = answer.promise.filter(|_| !is_change);
+        }
         answer.comparison = comparison;
     }
     Ok(answers)
@@ -237,7 +256,10 @@ impl Asker<'_> {
                 (pair.0, base) = (from.key, samples);
             }
         }
-        let (comparison, is_rerun) = self.compared(&pair, base, &b.samples, &question);
+        let (comparison, again) = self.compared(&pair, base, &b.samples, &question);
+        let promise = (rule.confirm && comparison.p.is_some())
+            .then(|| self.promise(&comparison, again, base, &b.samples, &question))
+            .flatten();
         Answer {
             compare,
             baseline,
@@ -249,7 +271,9 @@ impl Asker<'_> {
             pair,
             question,
             comparison,
-            confirmed: is_rerun.then_some(false),
+            confirmed: None,
+            again,
+            promise,
             accepted,
         }
     }
@@ -284,24 +308,75 @@ impl Asker<'_> {
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
-    ) -> (Comparison, bool) {
-        let Some(first) = self.beside.confirmations.get(pair) else {
-            return (compare(base, cand, question), false);
-        };
-        let before = |side: &[Sample]| -> Vec<Sample> {
-            side.iter().copied().filter(|s| s.round < *first).collect()
-        };
-        let after = |side: &[Sample]| -> Vec<Sample> {
-            side.iter().copied().filter(|s| s.round >= *first).collect()
-        };
-        let screen = compare(&before(base), &before(cand), question);
-        let (base, cand) = (after(base), after(cand));
-        // One that was broken off says nothing.
-        if base.len().min(cand.len()) < self.policy.look.max(2) as usize {
-            return (screen, false);
+    ) -> (Comparison, Option<Again>) {
+        if pair.0 == pair.1 && !base.is_empty() {
+            return (same_artifact(base.len()), None);
         }
-        let rerun = compare(&base, &cand, question);
-        (merge(&screen, &rerun, &self.policy), true)
+        let Some(noted) = self.beside.confirmations.get(pair) else {
+            return (compare(base, cand, question), None);
+        };
+        let first = noted.first_round;
+        let rounds = |from: u32, to: u32| {
+            let side = |side: &[Sample]| -> Vec<Sample> {
+                let rounds = side.iter().copied();
+                rounds.filter(|s| (from..to).contains(&s.round)).collect()
+            };
+            compare(&side(base), &side(cand), question)
+        };
+        let reach = |side: &[Sample]| side.iter().map(|s| s.round + 1).max().unwrap_or(0);
+        let reached = reach(base).min(reach(cand)).saturating_sub(first);
+        let looks: Vec<Comparison> = self
+            .policy
+            .stages()
+            .into_iter()
+            .filter(|stage| stage.is_look && stage.to <= reached)
+            .map(|stage| rounds(first, first + stage.to))
+            .collect();
+        let again = Again {
+            noted: *noted,
+            rounds: reached,
+        };
+        let told = match confirmed(&rounds(0, first), &looks, &self.policy) {
+            Some(told) => told,
+            None if noted.finished => given_up(&compare(base, cand, question)),
+            None => Comparison {
+                note: Some("still to be measured again: run the matrix once more".to_owned()),
+                ..given_up(&compare(base, cand, question))
+            },
+        };
+        (told, Some(again))
+    }
+
+    /// See [`Answer::promise`]; looks at all samples. None where there is nothing more to learn.
+    fn promise(
+        &self,
+        comparison: &Comparison,
+        again: Option<Again>,
+        base: &[Sample],
+        cand: &[Sample],
+        question: &Question,
+    ) -> Option<f64> {
+        let open = match again {
+            None => is_open(comparison),
+            Some(again) => !again.noted.finished && is_open(&compare(base, cand, question)),
+        };
+        open.then(|| evidence(base, cand, question))
+    }
+}
+
+/// Two versions that are the same bytes, measured once: no difference, and nothing to be compared.
+fn same_artifact(n: usize) -> Comparison {
+    Comparison {
+        ratio: None,
+        ci95: None,
+        difference: None,
+        p: None,
+        q: None,
+        n: [n, n],
+        paired: false,
+        verdict: Verdict::Same,
+        note: Some("same artifact: both versions are the same bytes, measured once".to_owned()),
+        more: None,
     }
 }
 
@@ -319,4 +394,20 @@ pub fn summary(samples: &[Sample]) -> Option<Summary> {
         stddev: stddev(&values).unwrap_or(0.0),
         n: values.len(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::matrix::Confirm;
+    use crate::judge::confirm::Policy;
+
+    #[test]
+    fn what_a_matrix_gets_by_default_is_the_policy_that_was_measured() {
+        let Confirm { rounds, max } = Confirm::default();
+        let declared = Policy {
+            rounds,
+            budget: max,
+        };
+        assert_eq!(declared, Policy::default());
+    }
 }

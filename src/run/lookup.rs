@@ -83,10 +83,10 @@ impl Known {
         self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
     }
 
-    /// Names of the machines on which there is something to do.
-    pub fn machines(&self, plan: &Plan) -> BTreeSet<String> {
+    /// Names of the machines on which there is something to do, or of `all`.
+    pub fn machines(&self, plan: &Plan, all: bool) -> BTreeSet<String> {
         let runs = self.todo.rounds.iter().enumerate();
-        runs.filter(|(_, rounds)| **rounds > 0)
+        runs.filter(|(_, rounds)| all || **rounds > 0)
             .filter_map(|(run, _)| machine_of(plan, run).map(str::to_owned))
             .collect()
     }

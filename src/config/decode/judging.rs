@@ -4,12 +4,15 @@
 use std::collections::BTreeMap;
 
 use super::Decoder;
-use crate::config::matrix::{Compare, Confirm, REPEAT_MAX};
+use crate::config::matrix::{Compare, Confirm};
 use crate::config::read::Table;
 use crate::config::value;
 use crate::words::units::parse_percent;
 
 const MIN_EFFECT: f64 = 0.02;
+
+/// Fresh rounds of a finding at the most; judge/confirm goes no further.
+const CONFIRM_ROUNDS_MAX: u64 = 32;
 
 impl Decoder<'_> {
     pub(super) fn compares(&mut self, top: &mut Table) -> Vec<Compare> {
@@ -47,7 +50,7 @@ impl Decoder<'_> {
         compares
     }
 
-    /// `false`, or `{ rounds = 10, max = "10%" }`.
+    /// `false`, or `{ rounds = 32, max = "10%" }`.
     pub(super) fn confirm(&mut self, table: &mut Table) -> Confirm {
         let own = Confirm::default();
         let Some(node) = table.get("confirm") else {
@@ -57,7 +60,7 @@ impl Decoder<'_> {
             return Confirm { rounds: 0, ..own };
         }
         if !node.value.is_table() {
-            let wanted = "`false`, or a table such as { rounds = 10, max = \"10%\" }";
+            let wanted = "`false`, or a table such as { rounds = 32, max = \"10%\" }";
             node.wrong(wanted, self.problems);
             return own;
         }
@@ -66,7 +69,7 @@ impl Decoder<'_> {
         };
         let rounds = table
             .get("rounds")
-            .and_then(|n| n.integer(2, REPEAT_MAX, self.problems));
+            .and_then(|n| n.integer(2, CONFIRM_ROUNDS_MAX, self.problems));
         let max = table.get("max").and_then(|n| n.percent(self.problems));
         table.finish(self.problems);
         Confirm {

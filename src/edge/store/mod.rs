@@ -35,7 +35,7 @@ pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX, Record};
-pub use standing::{Acceptance, AcceptedFrom, Pair, SeriesId, Told};
+pub use standing::{Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Told};
 pub use writer::{RESULTS_PER_SYNC_MAX, Writer, Written};
 
 /// One open state folder.

@@ -56,6 +56,15 @@ pub struct AcceptedFrom {
 /// A comparison: the keys of both sides and the parser's name for the metric.
 pub type Pair = (Key, Key, String);
 
+/// That a comparison is measured again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    /// The first round that was measured to confirm what the rounds before it showed.
+    pub first_round: u32,
+    /// No more rounds are wanted.
+    pub finished: bool,
+}
+
 impl Store {
     /// The change points told, in the order in which they were told, and the attempt up to which the series were
     /// looked through, if ever.
@@ -242,31 +251,59 @@ impl Store {
 
     /// Notes which comparisons are measured again, with rounds from `first_round` on.
     pub fn confirming(&self, pairs: &[Pair], first_round: u32) -> Result<(), StoreError> {
+        self.note_confirmations(
+            pairs,
+            "INSERT INTO confirmation (baseline, candidate, metric, first_round, finished)
+             VALUES (?1, ?2, ?3, ?4, 0)
+             ON CONFLICT DO UPDATE SET first_round = excluded.first_round, finished = 0",
+            Some(first_round),
+        )
+    }
+
+    /// Notes that no more rounds of these comparisons are wanted.
+    pub fn confirmed(&self, pairs: &[Pair]) -> Result<(), StoreError> {
+        self.note_confirmations(
+            pairs,
+            "UPDATE confirmation SET finished = 1
+             WHERE baseline = ?1 AND candidate = ?2 AND metric = ?3 AND ?4 IS NULL",
+            None,
+        )
+    }
+
+    fn note_confirmations(
+        &self,
+        pairs: &[Pair],
+        statement: &str,
+        first_round: Option<u32>,
+    ) -> Result<(), StoreError> {
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
             for (baseline, candidate, metric) in pairs {
-                transaction
-                    .prepare_cached(
-                        "INSERT INTO confirmation (baseline, candidate, metric, first_round)
-                         VALUES (?1, ?2, ?3, ?4)
-                         ON CONFLICT DO UPDATE SET first_round = excluded.first_round",
-                    )?
-                    .execute(params![baseline, candidate, metric, first_round])?;
+                transaction.prepare_cached(statement)?.execute(params![
+                    baseline,
+                    candidate,
+                    metric,
+                    first_round
+                ])?;
             }
             transaction.commit()
         };
         self.sqlite(write())
     }
 
-    /// The first round that was measured to confirm what the rounds before it showed, by comparison.
-    pub fn confirmations(&self) -> Result<HashMap<Pair, u32>, StoreError> {
+    /// What was measured again, by comparison.
+    pub fn confirmations(&self) -> Result<HashMap<Pair, Confirmation>, StoreError> {
         let read = || {
             self.db
                 .prepare_cached(
-                    "SELECT baseline, candidate, metric, first_round FROM confirmation",
+                    "SELECT baseline, candidate, metric, first_round, finished FROM confirmation",
                 )?
                 .query_map([], |row| {
-                    Ok(((row.get(0)?, row.get(1)?, row.get(2)?), row.get(3)?))
+                    let confirmation = Confirmation {
+                        first_round: row.get(3)?,
+                        finished: row.get(4)?,
+                    };
+                    Ok(((row.get(0)?, row.get(1)?, row.get(2)?), confirmation))
                 })?
                 .collect()
         };

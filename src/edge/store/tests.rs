@@ -440,7 +440,13 @@ fn what_is_said_about_series_is_kept() {
     let pair = || (key(1), key(2), IOPS.to_owned());
     store.confirming(&[pair()], 5).unwrap();
     store.confirming(&[pair()], 11).unwrap();
-    assert_eq!(store.confirmations().unwrap()[&pair()], 11);
+    let noted = |finished| Confirmation {
+        first_round: 11,
+        finished,
+    };
+    assert_eq!(store.confirmations().unwrap()[&pair()], noted(false));
+    store.confirmed(&[pair()]).unwrap();
+    assert_eq!(store.confirmations().unwrap()[&pair()], noted(true));
 }
 
 #[test]
