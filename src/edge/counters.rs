@@ -1,10 +1,16 @@
-//! Owns what a file of named numbers says, as the kernel writes them, and what many readings come to.
-//! Does not know which file it is, nor when it is read.
+//! Owns files of named numbers, as the kernel writes them: reading them beside a step, rates and means.
+//! Does not know which files they are, nor what is done meanwhile.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::time::{Instant, sleep_until};
+
+use super::host::{FileOp, FileReply, Host};
 use crate::config::matrix::Summary;
+
+/// One file: those of a thousand interrupts on a hundred CPUs.
+const FILE_BYTES_MAX: usize = 2 << 20;
 
 /// What is kept of the texts of one series; the last one is kept always.
 const TEXTS_BYTES_MAX: usize = 4 << 20;
@@ -15,6 +21,92 @@ const CPU_TIMES: [&str; 8] = [
 ];
 
 type Numbers = BTreeMap<String, f64>;
+/// By name.
+pub type Values = Vec<(String, f64)>;
+
+/// A file that is read again and again.
+pub struct File {
+    path: String,
+    every: Duration,
+    summary: Summary,
+    began: Instant,
+    due: Instant,
+    series: Series,
+    /// The first reading that failed.
+    error: Option<String>,
+}
+
+impl File {
+    pub fn new(path: String, every: Duration, summary: Summary) -> File {
+        let began = Instant::now();
+        File {
+            path,
+            every,
+            summary,
+            began,
+            due: began,
+            series: Series::default(),
+            error: None,
+        }
+    }
+
+    /// All texts, and a value for each name; Err says in one line why there is none.
+    pub fn finish(mut self) -> Result<(Vec<u8>, Values), String> {
+        match self.error {
+            Some(error) => Err(error),
+            None => Ok((self.series.texts(), self.series.values(self.summary)?)),
+        }
+    }
+}
+
+/// Reads the files before and after the work, and each whenever its time has come meanwhile.
+pub async fn beside<T>(host: &dyn Host, files: &mut [File], work: impl Future<Output = T>) -> T {
+    read(host, files.iter_mut().collect()).await;
+    let done = tokio::select! {
+        biased;
+        done = work => done,
+        never = read_again(host, files) => match never {},
+    };
+    read(host, files.iter_mut().collect()).await;
+    done
+}
+
+async fn read_again(host: &dyn Host, files: &mut [File]) -> std::convert::Infallible {
+    loop {
+        match files.iter().map(|file| file.due).min() {
+            Some(due) => sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+        let now = Instant::now();
+        let due = files.iter_mut().filter(|file| file.due <= now);
+        read(host, due.collect()).await;
+    }
+}
+
+async fn read(host: &dyn Host, files: Vec<&mut File>) {
+    if files.is_empty() {
+        return;
+    }
+    let ops = files.iter().map(|file| FileOp::Read {
+        path: (&file.path).into(),
+        bytes_max: FILE_BYTES_MAX,
+    });
+    let replies = host.files(ops.collect()).await;
+    let now = Instant::now();
+    for (file, reply) in files.into_iter().zip(replies) {
+        file.due = now + file.every;
+        match reply {
+            Ok(FileReply::Bytes(bytes)) => {
+                let text = String::from_utf8_lossy(&bytes);
+                file.series.add(now - file.began, &text);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                file.error.get_or_insert(error.message);
+            }
+        }
+    }
+}
 
 /// Readings of one file.
 #[derive(Debug, Default)]
@@ -53,7 +145,7 @@ impl Series {
 
     /// A value for each name that is there from the first reading to the last. The rate of what has
     /// fallen is negative: to leave it out would keep the risen ones of a level that wavers.
-    pub fn values(&self, summary: Summary) -> Result<Vec<(String, f64)>, String> {
+    pub fn values(&self, summary: Summary) -> Result<Values, String> {
         let (Some((began, first)), Some((ended, last))) = (&self.first, &self.last) else {
             return Err("it was never read".to_owned());
         };

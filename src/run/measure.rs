@@ -171,11 +171,8 @@ impl Executor<'_> {
         log.command(&task.argv);
         let command = command(&task.argv, dir, &env, self.job.plan.matrix.run.timeout);
         let mut watches = self.start_monitors(host, task.monitors, dir, &env).await;
-        let output = tokio::select! {
-            biased;
-            output = host.run(command, self.cancel.clone()) => output,
-            never = watches.read_again(host) => match never {},
-        };
+        let run = host.run(command, self.cancel.clone());
+        let output = watches.beside(host, run).await;
         self.stop_monitors(task.machine, host, watches, beside)
             .await;
         let removed = remove(host, dir).await;

@@ -2,16 +2,11 @@
 //! Does not know what a column or a counter means.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep_until};
 
 use super::command::{command, last_words};
 use super::execute::Executor;
-use crate::config::matrix::Summary;
-use crate::edge::counters::Series;
-use crate::edge::host::{FileOp, FileReply, Host, HostError, Output, ServiceId};
+use crate::edge::counters::{self, File};
+use crate::edge::host::{Host, HostError, Output, ServiceId};
 use crate::edge::parse::{Input, Parser};
 use crate::edge::store::{Beside, MONITOR_VALUES_MAX, Monitored};
 use crate::plan::resolve::MonitorWords;
@@ -19,8 +14,6 @@ use crate::words::sample::{Ended, Parsed};
 
 /// What one monitor may print in one measurement; of more, the beginning and the end are kept.
 const MONITOR_BYTES_MAX: usize = 4 << 20;
-/// A file of counters: those of a thousand interrupts on a hundred CPUs.
-const FILE_BYTES_MAX: usize = 2 << 20;
 /// A monitor that is stopped by us ends by this signal.
 const TERM: i32 = 15;
 /// The parser's count of a table's rows: that of the seconds, and no value.
@@ -30,20 +23,8 @@ const ROWS: &str = "rows";
 #[derive(Default)]
 pub(super) struct Watches {
     programs: Vec<(String, Result<ServiceId, HostError>)>,
+    file_names: Vec<String>,
     files: Vec<File>,
-}
-
-/// A file that is read again and again.
-struct File {
-    name: String,
-    path: String,
-    every: Duration,
-    summary: Summary,
-    began: Instant,
-    due: Instant,
-    series: Series,
-    /// The first reading that failed.
-    error: Option<String>,
 }
 
 impl Executor<'_> {
@@ -71,19 +52,12 @@ impl Executor<'_> {
                     path,
                     every,
                     summary,
-                } => watches.files.push(File {
-                    name: names.of(&path),
-                    path,
-                    every,
-                    summary,
-                    began: Instant::now(),
-                    due: Instant::now(),
-                    series: Series::default(),
-                    error: None,
-                }),
+                } => {
+                    watches.file_names.push(names.of(&path));
+                    watches.files.push(File::new(path, every, summary));
+                }
             }
         }
-        watches.read(host, |_| true).await;
         watches
     }
 
@@ -92,10 +66,9 @@ impl Executor<'_> {
         &self,
         machine: &str,
         host: &dyn Host,
-        mut watches: Watches,
+        watches: Watches,
         beside: &mut Beside,
     ) {
-        watches.read(host, |_| true).await;
         let kept = beside.monitors.iter().map(|monitor| monitor.values.len());
         let mut room = MONITOR_VALUES_MAX.saturating_sub(kept.sum());
         let mut keep = |name: String, output: Vec<u8>, values: Vec<(String, f64)>| {
@@ -154,60 +127,19 @@ impl Executor<'_> {
             };
             keep(name, said, values);
         }
-        for mut file in watches.files {
-            let values = match file
-                .error
-                .map_or_else(|| file.series.values(file.summary), Err)
-            {
-                Ok(values) => values,
-                Err(reason) => {
-                    tell(&file.name, "error", nothing(&reason));
-                    continue;
-                }
-            };
-            keep(file.name, file.series.texts(), values);
+        for (name, file) in watches.file_names.into_iter().zip(watches.files) {
+            match file.finish() {
+                Ok((texts, values)) => keep(name, texts, values),
+                Err(reason) => tell(&name, "error", nothing(&reason)),
+            }
         }
     }
 }
 
 impl Watches {
-    /// Reads each file whenever its time has come.
-    pub(super) async fn read_again(&mut self, host: &dyn Host) -> Infallible {
-        loop {
-            match self.files.iter().map(|file| file.due).min() {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-            let now = Instant::now();
-            self.read(host, |file| file.due <= now).await;
-        }
-    }
-
-    async fn read(&mut self, host: &dyn Host, is_wanted: impl Fn(&File) -> bool) {
-        let wanted = self.files.iter_mut().filter(|file| is_wanted(file));
-        let wanted: Vec<&mut File> = wanted.collect();
-        if wanted.is_empty() {
-            return;
-        }
-        let ops = wanted.iter().map(|file| FileOp::Read {
-            path: (&file.path).into(),
-            bytes_max: FILE_BYTES_MAX,
-        });
-        let replies = host.files(ops.collect()).await;
-        let now = Instant::now();
-        for (file, reply) in wanted.into_iter().zip(replies) {
-            file.due = now + file.every;
-            match reply {
-                Ok(FileReply::Bytes(bytes)) => {
-                    let at = now - file.began;
-                    file.series.add(at, &String::from_utf8_lossy(&bytes));
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    file.error.get_or_insert(error.message);
-                }
-            }
-        }
+    /// The work, with the files read beside it.
+    pub(super) async fn beside<T>(&mut self, host: &dyn Host, work: impl Future<Output = T>) -> T {
+        counters::beside(host, &mut self.files, work).await
     }
 }
 

@@ -1,15 +1,13 @@
 //! Owns when a machine's host profile is resolved, applied and put back, also after a dead run.
 //! Does not know how a knob is set (edge/tune does).
 
-use tokio::sync::watch;
-
 use super::event::Event;
 use super::execute::{RunError, Site};
 use super::prepare::Machine;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::edge::environment::{self, Asked};
-use crate::edge::host::{Cancel, Holder, Host};
+use crate::edge::host::{Host, slot_is_free};
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
 use crate::words::units::count;
@@ -59,13 +57,7 @@ pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
     if !is_tuned && !with_setups {
         return false;
     }
-    let (stop, cancel) = watch::channel(false);
-    let taken = |_: &str| {
-        let _ = stop.send(true);
-    };
-    let holder = Holder::this("looking for what dead runs have left");
-    let slot = host.lock(holder, &taken, Cancel::new(cancel)).await;
-    slot.is_ok()
+    slot_is_free(host.as_ref(), "looking for what dead runs have left").await
 }
 
 /// Puts back what a dead run has left of its profile. One that was applied by hand stays where this

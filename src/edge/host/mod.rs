@@ -60,6 +60,17 @@ pub trait Host {
 /// The measuring slot; dropping it gives it back.
 pub struct Slot(#[allow(dead_code)] pub Box<dyn std::any::Any>);
 
+/// Whether nobody has the machine's measuring slot.
+pub async fn slot_is_free(host: &dyn Host, purpose: &str) -> bool {
+    let (stop, cancel) = watch::channel(false);
+    let taken = |_: &str| {
+        // Fails only when nobody waits any more.
+        let _ = stop.send(true);
+    };
+    let slot = host.lock(Holder::this(purpose), &taken, Cancel::new(cancel));
+    slot.await.is_ok()
+}
+
 /// Who holds a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
