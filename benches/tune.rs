@@ -1,54 +1,65 @@
 //! Owns the time that profiles, environments and monitors take on this machine.
 //! Does not know whether they do the right thing: tests hold that.
 //!
-//! `cargo bench --bench tune` prints the figures. Knobs are files of a fake root in memory, as the
-//! kernel's are; what the journal takes on a disk is told apart. The monitor is `vmstat -n 1`.
+//! `cargo bench --bench tune` prints the figures. Knobs are files in memory, as the kernel's are, and are
+//! set by the code that sets those; the journal is on the disk that holds temporary files.
 
 use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::io::Write;
+use std::process;
 use std::time::{Duration, Instant};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use matrix::config::matrix::Summary;
 use matrix::config::profile::{Choice, Knob, Resolved};
+use matrix::edge::counters::Series;
 use matrix::edge::environment::{Asked, capture};
 use matrix::edge::host::local::LocalHost;
-use matrix::edge::host::{Command, FileOp, Host};
-use matrix::edge::tune::fake::FakeRoot;
+use matrix::edge::host::{Command, FileOp, FileReply, Host};
 use matrix::edge::tune::{apply, release};
 
 const KNOBS: usize = 50;
 const REPEATS: usize = 20;
-const MONITORED: Duration = Duration::from_secs(10);
+const MONITORED: Duration = Duration::from_secs(20);
+const PROGRAMS: [&str; 2] = ["vmstat -n 1", "perf stat -a -x, -I 1000"];
+const FILES: [&str; 3] = ["/proc/vmstat", "/proc/interrupts", "/proc/stat"];
 /// Clock ticks a second in /proc/PID/stat, on every Linux that is in use.
 const TICKS: f64 = 100.0;
+/// Set for the process whose syncs are counted: it applies and reverts once.
+const ONCE: &str = "MATRIX_BENCH_ONCE";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build()?.block_on(async {
-        let milliseconds = knobs().await?;
+        if std::env::var_os(ONCE).is_some() {
+            return knobs(1).await.map(drop);
+        }
+        let [apply, revert, both] = knobs(REPEATS).await?;
         println!(
-            "apply and revert {KNOBS} knobs: {milliseconds:.1} ms (median of {REPEATS}; at most 20)"
+            "apply and revert {KNOBS} knobs, durable journal included: {both:.1} ms (at most 20): \
+             apply {apply:.1}, revert {revert:.1}; medians of {REPEATS}"
         );
-        let milliseconds = journal().await?;
-        println!(
-            "the journal of them, durable on this disk: {milliseconds:.1} ms (median of {REPEATS})"
-        );
+        println!("syncs of the disk in it: {}", syncs()?);
         let milliseconds = environment().await?;
         println!("capture an environment: {milliseconds:.1} ms (median of {REPEATS}; at most 50)");
-        let percent = monitor().await?;
-        println!("`vmstat -n 1` for {MONITORED:?}: {percent:.2} % of one CPU (at most 1)");
+        let percent = monitors().await?;
+        println!("{PROGRAMS:?} and {FILES:?} each second, all together for {MONITORED:?}:");
+        println!("{percent:.2} % of one CPU (at most 1)");
         Ok(())
     })
 }
 
-async fn knobs() -> Result<f64, Box<dyn Error>> {
-    let folder = tempfile::tempdir_in("/dev/shm")?;
-    let host = FakeRoot::new(folder.path());
-    host.put("/proc/sys/kernel/random/boot_id", "boot")?;
+/// Milliseconds of applying, of reverting, and of both.
+async fn knobs(repeats: usize) -> Result<[f64; 3], Box<dyn Error>> {
+    let host = LocalHost::new("here")?;
+    let (memory, disk) = (tempfile::tempdir_in("/dev/shm")?, tempfile::tempdir()?);
+    let path = |n: usize| format!("{}/knob{n}", memory.path().display());
     let knob = |n: usize| Knob {
         name: format!("knob {n}"),
         choices: vec![Choice {
-            pattern: format!("/proc/sys/vm/knob{n}"),
+            pattern: path(n),
             value: "1".to_owned(),
             beside: None,
         }],
@@ -56,42 +67,41 @@ async fn knobs() -> Result<f64, Box<dyn Error>> {
         persistent: false,
     };
     for n in 0..KNOBS {
-        host.put(&format!("/proc/sys/vm/knob{n}"), "0")?;
+        fs::write(path(n), "0\n")?;
     }
     let profile = Resolved {
         name: "bench".to_owned(),
         knobs: (0..KNOBS).map(knob).collect(),
         ..Resolved::default()
     };
-    let journal = Path::new("/var/lib/matrix/profile.json");
-    let mut times = Vec::new();
-    for _ in 0..REPEATS {
+    let journal = disk.path().join("profile.json");
+    let mut times: [Vec<Duration>; 3] = Default::default();
+    for _ in 0..repeats {
         let clock = Instant::now();
-        let applied = apply(&host, &profile, journal).await?;
-        release(&host, &applied, journal).await?;
-        times.push(clock.elapsed());
+        let applied = apply(&host, &profile, &journal).await?;
+        let apply = clock.elapsed();
+        release(&host, &applied, &journal).await?;
+        let both = clock.elapsed();
+        times[0].push(apply);
+        times[1].push(both - apply);
+        times[2].push(both);
     }
-    Ok(median(times))
+    Ok(times.map(median))
 }
 
-/// It is written before the knobs, again after them, and removed at the end.
-async fn journal() -> Result<f64, Box<dyn Error>> {
-    let host = LocalHost::new("here")?;
-    let folder = tempfile::tempdir()?;
-    let path = folder.path().join("profile.json");
-    let bytes = vec![b' '; KNOBS * 160];
-    let mut times = Vec::new();
-    for _ in 0..REPEATS {
-        let clock = Instant::now();
-        for _ in 0..2 {
-            let (path, bytes) = (path.clone(), bytes.clone());
-            host.files(vec![FileOp::Replace { path, bytes }]).await;
+/// How often applying and reverting waits for the disk.
+fn syncs() -> Result<String, Box<dyn Error>> {
+    let calls = tempfile::NamedTempFile::new()?;
+    let mut strace = process::Command::new("strace");
+    strace.args(["-f", "-qq", "-e", "trace=fsync,fdatasync,sync,syncfs", "-o"]);
+    strace.arg(calls.path()).arg(std::env::current_exe()?);
+    Ok(match strace.env(ONCE, "1").status() {
+        Ok(status) if status.success() => {
+            let text = fs::read_to_string(calls.path())?;
+            text.lines().count().to_string()
         }
-        host.files(vec![FileOp::Remove { path: path.clone() }])
-            .await;
-        times.push(clock.elapsed());
-    }
-    Ok(median(times))
+        _ => "not counted: install `strace`".to_owned(),
+    })
 }
 
 async fn environment() -> Result<f64, Box<dyn Error>> {
@@ -109,22 +119,47 @@ async fn environment() -> Result<f64, Box<dyn Error>> {
     Ok(median(times))
 }
 
-/// The CPU time of the monitor and of this process, which reads what it prints.
-async fn monitor() -> Result<f64, Box<dyn Error>> {
+/// The CPU time of programs and files that are watched together, that of reading them included.
+async fn monitors() -> Result<f64, Box<dyn Error>> {
     let host = LocalHost::new("here")?;
     let before = ticks("self")?;
-    let command = Command {
-        argv: ["vmstat", "-n", "1"].map(str::to_owned).to_vec(),
-        dir: "/".into(),
-        env: Vec::new(),
-        stdin: Vec::new(),
-        timeout: Duration::MAX,
-        output_bytes_max: 1 << 20,
-    };
-    let service = host.start(command).await?;
-    tokio::time::sleep(MONITORED).await;
-    host.stop(service).await?;
-    // The ended monitor's time is that of a child.
+    let mut services = Vec::new();
+    for command in PROGRAMS {
+        let command = Command {
+            argv: command.split(' ').map(str::to_owned).collect(),
+            dir: "/".into(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: Duration::MAX,
+            output_bytes_max: 1 << 20,
+        };
+        services.push(host.start(command).await?);
+    }
+    let mut series: [Series; FILES.len()] = Default::default();
+    let clock = Instant::now();
+    while clock.elapsed() < MONITORED {
+        let read = |path: &str| FileOp::Read {
+            path: path.into(),
+            bytes_max: 1 << 20,
+        };
+        let replies = host.files(FILES.map(read).to_vec()).await;
+        for (series, reply) in series.iter_mut().zip(replies) {
+            if let FileReply::Bytes(bytes) = reply? {
+                series.add(clock.elapsed(), &String::from_utf8_lossy(&bytes));
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    for mut series in series {
+        series.values(Summary::Rate)?;
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
+        gzip.write_all(&series.texts())?;
+        gzip.finish()?;
+    }
+    for service in services {
+        host.stop(service).await?;
+    }
+    // The ended monitors' time is that of children.
     let spent = ticks("self")? - before;
     Ok(spent / TICKS / MONITORED.as_secs_f64() * 100.0)
 }

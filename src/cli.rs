@@ -36,7 +36,7 @@ pub enum Exit {
     /// The command line or a file is wrong, or the store cannot be used. What was measured before a run met
     /// such an error is stored.
     Usage = 2,
-    /// Some cells failed, or a file was refused by its parser.
+    /// Some cells failed, a file was refused by its parser, or a machine is not as it should be.
     Failed = 3,
     /// Nothing was measured, or nothing was selected.
     Nothing = 4,

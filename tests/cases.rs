@@ -85,6 +85,7 @@ impl Copy {
                 r"(\x22estimate_s\x22:) (0\.0+[1-9]\d*|\d.*e-\d+)",
                 "${1} [TIME]",
             ),
+            (r"\b(about) \d+ms$", "${1} [TIME]"),
         ] {
             let pattern = Regex::new(&format!("(?m){pattern}")).unwrap();
             text = pattern.replace_all(&text, instead).into_owned();

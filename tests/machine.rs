@@ -7,7 +7,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
@@ -44,19 +43,18 @@ better = "higher"
 axis = "x"
 "#;
 
-/// One test at a time has the knob, which is as before when it ends, however it ends.
+/// One test at a time has the knob, of all test programs that run on this machine. It is as before when
+/// the test ends, however it ends.
 struct Knob {
     before: String,
-    _guard: MutexGuard<'static, ()>,
+    _lock: fs::File,
 }
 
 impl Knob {
     /// None for users that cannot set it.
     fn take() -> Option<Knob> {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let guard = ALONE
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let lock = fs::File::create(std::env::temp_dir().join("matrix-test-knobs.lock")).unwrap();
+        lock.lock().unwrap();
         let before = read(KNOB);
         if fs::write(KNOB, &before).is_err() {
             eprintln!("not tested: only root can set {KNOB}");
@@ -65,7 +63,7 @@ impl Knob {
         assert_ne!(before, OURS);
         Some(Knob {
             before,
-            _guard: guard,
+            _lock: lock,
         })
     }
 }
@@ -211,6 +209,89 @@ fn only_machines_that_are_measured_are_tuned() {
     let notes = place.events("note");
     let machines: Vec<&Value> = notes.iter().map(|note| &note["machine"]).collect();
     assert_eq!(machines, ["here"]);
+}
+
+#[test]
+fn one_machine_with_two_profiles_is_two_machines() {
+    let Some(knob) = Knob::take() else { return };
+    let other = "[machines.there]\nvia = \"local\"\nprofile = \"q\"\n[axes]";
+    let compare = "[[compare]]\naxis = \"machine\"\n";
+    let place = Place::new(&(MATRIX.replace("[axes]", other) + compare));
+    let other = PROFILE.replace(" 7", " 8") + "drop-caches #true\ncpus \"0\"\n";
+    fs::write(place.path("profiles/q.kdl"), other).unwrap();
+    place.matrix(&["run", "m.toml"], 0);
+    assert_eq!(read(KNOB), knob.before);
+    for (cell, expected) in [("machine=here,x=a", OURS), ("machine=there,x=a", "8")] {
+        let log = place.matrix(&["log", "m.toml", cell], 0);
+        let log = String::from_utf8(log.stdout).unwrap();
+        assert!(log.contains(&format!("\n{expected}\n")), "{log}");
+    }
+    let report = place.json(&["compare", "m.toml", "--json"], 0);
+    let [row] = &report["environments"].as_array().unwrap()[..] else {
+        panic!("{}", report["environments"]);
+    };
+    let differences = row["differences"].as_array().unwrap().iter();
+    let named: Vec<[&str; 3]> = differences
+        .map(|d| ["name", "before", "after"].map(|key| d[key].as_str().unwrap_or("none")))
+        .collect();
+    let [cpus, drop_caches, sysctl] = named[..] else {
+        panic!("{named:?}");
+    };
+    assert!(
+        ["0 (cgroup)", "0 (affinity)"].contains(&cpus[2]),
+        "{cpus:?}"
+    );
+    assert_eq!(cpus[..2], ["knob.cpus", "none"]);
+    assert_eq!(drop_caches, ["knob.drop-caches", "none", "true"]);
+    assert_eq!(sysctl, ["sysctl.vm.page_lock_unfairness", OURS, "8"]);
+}
+
+/// Cgroups that are ours.
+fn cgroups() -> Vec<PathBuf> {
+    let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpuset"].map(fs::read_dir);
+    let entries = folders.into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("matrix-")
+    };
+    paths.filter(is_ours).collect()
+}
+
+#[test]
+fn the_workload_is_held_to_its_cpus_and_its_cgroup_does_not_stay() {
+    let Some(_knob) = Knob::take() else { return };
+    // It asks for the other CPU too, in vain.
+    let matrix = MATRIX.replace(
+        "sleep 0.2;",
+        "taskset -cp 0-1 $$ >&2; grep Cpus_allowed_list /proc/self/status >&2; sleep 0.2;",
+    );
+    let place = Place::new(&matrix);
+    fs::write(place.path("profiles/p.kdl"), "cpus \"0\"").unwrap();
+    let before = cgroups();
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    assert_eq!(cgroups(), before);
+    let note = place.events("note")[0]["what"].as_str().unwrap().to_owned();
+    let log = place.matrix(&["log", "m.toml", "x=a"], 0);
+    let log = String::from_utf8(log.stdout).unwrap();
+    match note.ends_with("workload on CPUs 0 (cgroup)") {
+        true => assert!(log.contains("Cpus_allowed_list:\t0\n"), "{log}"),
+        false => assert!(note.ends_with("workload on CPUs 0 (affinity)"), "{note}"),
+    }
+    // Killed with the workload at work, which holds the group.
+    let slow = matrix.replace("sleep 0.2;", "sleep 60;");
+    for next in [&["machine", "revert"][..], &["run", "m.toml"][..]] {
+        fs::write(place.path("m.toml"), &slow).unwrap();
+        let mut child = place.start();
+        wait_until("the journal", || place.has_journal());
+        std::thread::sleep(Duration::from_millis(800));
+        signal(&child, rustix::process::Signal::KILL);
+        child.wait().unwrap();
+        fs::write(place.path("m.toml"), &matrix).unwrap();
+        place.matrix(next, 0);
+        assert_eq!(cgroups(), before, "{next:?}");
+        assert!(!place.has_journal());
+    }
 }
 
 #[test]
@@ -436,6 +517,99 @@ fn monitors_that_moved_are_listed_and_one_that_fails_spoils_nothing() {
     );
     let without = place.json(&["compare", "m.toml", "--json"], 0);
     assert_eq!(without["monitors"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn counters_of_the_kernel_are_read_beside_a_measurement() {
+    let monitors = r#"
+[[monitor]]
+file = "/proc/{{ 'vmstat' if x else '' }}"
+every = "100ms"
+[[monitor]]
+file = "/proc/interrupts"
+[[monitor]]
+file = "/proc/meminfo"
+summary = "mean"
+[[monitor]]
+file = "/proc/no_such_file"
+"#;
+    // Each turn of the loop is a new process, and its pages.
+    let forks =
+        "i=0; while [ $i -lt {{ '20' if x == 'a' else '400' }} ]; do /bin/true; i=$((i + 1)); done";
+    let matrix = MATRIX.replace("profile = \"p\"", "");
+    let place = Place::new(&(matrix.replace("sleep 0.2", forks) + monitors));
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    let notes = place.events("note");
+    let failing: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note["what"].as_str())
+        .filter(|what| what.starts_with("monitor"))
+        .collect();
+    let expected = "monitor `/proc/no_such_file` gives nothing: cannot read `/proc/no_such_file`: \
+                    No such file or directory (os error 2)";
+    assert_eq!(failing, [expected]);
+    let of = |name: &str, condition: &str| {
+        place.count(&format!(
+            "SELECT count(*) FROM monitor_value JOIN monitor ON monitor.id = monitor \
+             WHERE name = '{name}' AND value {condition}"
+        ))
+    };
+    // A rate and no count since boot; a level and no rate.
+    assert_eq!(of("/proc/vmstat.pgfault", "BETWEEN 1 AND 1e8"), 8);
+    assert_eq!(of("/proc/meminfo.MemTotal", "> 1000"), 8);
+    let interrupts = "SELECT count(*) FROM monitor WHERE name LIKE '/proc/interrupts.%'";
+    assert!(place.count(interrupts) > 3);
+    let report = place.json(&["compare", "m.toml", "--json", "--monitors"], 0);
+    assert!(report["monitors"][0]["monitors"].as_u64().unwrap() > 100);
+    let gzip: Vec<u8> = place
+        .store()
+        .query_row(
+            "SELECT gzip FROM monitor_output JOIN attempt ON attempt.id = attempt \
+             WHERE name = '/proc/vmstat' AND cell LIKE '%x=b%'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    let mut texts = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut texts)
+        .unwrap();
+    let times = texts.lines().filter_map(|line| line.strip_prefix("# "));
+    assert!(times.count() > 3, "{texts}");
+}
+
+#[test]
+fn what_perf_cannot_count_is_told_once() {
+    let perf = r#"
+[[monitor]]
+command = ["perf", "stat", "-a", "-x,", "-I", "50", "-e", "cpu-clock,context-switches,cycles"]
+parser = "perf"
+"#;
+    let place = Place::new(&(MATRIX.replace("profile = \"p\"", "") + perf));
+    place.matrix(&["run", "m.toml", "--events", "events"], 0);
+    let notes = place.events("note");
+    let told: Vec<&str> = notes
+        .iter()
+        .filter_map(|note| note["what"].as_str())
+        .filter(|what| what.starts_with("monitor"))
+        .collect();
+    assert!(
+        !told.iter().any(|what| what.contains("No such file")),
+        "perf is missing: apt-get install linux-perf"
+    );
+    let of = |event: &str| {
+        place.count(&format!(
+            "SELECT count(*) FROM monitor_value JOIN monitor ON monitor.id = monitor \
+             WHERE name = 'perf.{event}' AND value > 0"
+        ))
+    };
+    assert_eq!(of("cpu-clock"), 8, "{told:?}");
+    match of("cycles") {
+        0 => assert_eq!(
+            told,
+            ["monitor `perf`: this machine does not count `cycles`"]
+        ),
+        cycles => assert_eq!((cycles, told.len()), (8, 0), "{told:?}"),
+    }
 }
 
 #[test]

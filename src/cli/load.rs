@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::show::{self, Stop};
 use super::{Common, Exit, profiles};
 use crate::config::decode;
-use crate::config::matrix::{INSTALLED, Matrix, ParserDecl, Via};
+use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Via};
 use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
@@ -34,7 +34,7 @@ pub struct Loaded {
     /// Absolute.
     pub state: PathBuf,
     pub parser: Parser,
-    /// Parsers of the monitors, in their order.
+    /// Parsers of the monitors that are programs, in their order.
     pub monitors: Vec<Parser>,
     /// Profiles by machine.
     profiles: BTreeMap<String, Chain>,
@@ -303,14 +303,17 @@ fn profiles(
     Ok(chains)
 }
 
-/// The parser of `[run]`, and those of the monitors.
+/// The parser of `[run]`, and those of the monitors that are programs.
 fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
     let run = parser(&matrix.run.parser);
     let (mut monitors, mut problems) = (Vec::new(), Vec::new());
     for monitor in &matrix.monitors {
-        match parser(&monitor.parser) {
-            Ok(parser) => monitors.push(parser),
-            Err(found) => problems.extend(found),
+        match monitor {
+            Monitor::Command { parser: own, .. } => match parser(own) {
+                Ok(parser) => monitors.push(parser),
+                Err(found) => problems.extend(found),
+            },
+            Monitor::File { .. } => {}
         }
     }
     match run {
@@ -345,7 +348,8 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     use std::io::Read;
     let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
     let file = std::fs::File::open(path).map_err(in_words)?;
-    let mut bytes = Vec::new();
+    // An empty vector would be filled 32 bytes at a time at first.
+    let mut bytes = Vec::with_capacity(16 << 10);
     file.take(limit).read_to_end(&mut bytes).map_err(in_words)?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];

@@ -15,12 +15,15 @@ use crate::edge::environment::Asked;
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{Cancel, Holder, Host, Slot};
 use crate::edge::quiet::{self, Limits};
-use crate::edge::tune::{self, Outcome, Refusal, Reverted, Row, Status};
+use crate::edge::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
 use crate::report::model::FORMAT;
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
 use crate::words::diag::Sources;
 use crate::words::units::count;
+
+/// Lines about ended processes.
+const ENDED_MAX: usize = 4;
 
 #[derive(Debug, Args)]
 pub struct MachineArgs {
@@ -77,7 +80,7 @@ pub fn machine(args: MachineArgs) -> Exit {
 
 async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
     let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
-    let journal = tune::place(lock.as_deref());
+    let place = tune::place(lock.as_deref());
     let mut host = LocalHost::new("local")?;
     if let Some(lock) = &lock {
         host = host.with_lock(lock);
@@ -87,11 +90,11 @@ async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
             let resolved = resolved(&host, profile, sources).await?;
             match dry_run {
                 true => preview(&host, &resolved).await,
-                false => tune(&host, &resolved, &journal).await,
+                false => tune(&host, &resolved, &place).await,
             }
         }
-        Verb::Revert => revert(&host, &journal).await,
-        Verb::Status => status(&host, &journal).await,
+        Verb::Revert => revert(&host, &place).await,
+        Verb::Status => status(&host, &place).await,
         Verb::Facts => {
             let facts = own_facts(&host).await?;
             let lines = facts
@@ -140,6 +143,8 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
     let found = tune::dry_run(host, profile).await?;
     let mut lines: Vec<String> = found.rows.iter().map(show_row).collect();
     lines.extend(found.services.iter().map(|unit| format!("{unit}: stopped")));
+    let held = found.held.iter();
+    lines.extend(held.map(|what| format!("{what}: while `matrix run` measures")));
     lines.extend(found.skipped.iter().map(|r| format!("skipped: {r}")));
     lines.extend(found.refused.iter().map(|r| format!("refused: {r}")));
     Ok(Told {
@@ -149,6 +154,7 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
             "profile": profile.name,
             "rows": rows_json(&found.rows),
             "services": found.services,
+            "held": found.held,
             "skipped": refusals_json(&found.skipped),
             "refused": refusals_json(&found.refused),
         }),
@@ -160,10 +166,13 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
     })
 }
 
-async fn tune(host: &dyn Host, profile: &Resolved, journal: &Path) -> Result<Told, Stop> {
+async fn tune(host: &dyn Host, profile: &Resolved, place: &Place) -> Result<Told, Stop> {
     let _slot = slot(host, "machine tune").await?;
-    let applied = tune::apply(host, profile, journal).await?;
-    tune::keep(host, journal).await?;
+    if let Some(what) = tune::of_root(host, place).await {
+        return Err(TuneError::OfRoot(what).into());
+    }
+    let applied = tune::apply(host, profile, &place.own).await?;
+    tune::keep(host, &place.own).await?;
     let mut lines: Vec<String> = applied.rows.iter().map(show_row).collect();
     lines.extend(
         applied
@@ -199,10 +208,17 @@ async fn tune(host: &dyn Host, profile: &Resolved, journal: &Path) -> Result<Tol
     })
 }
 
-async fn revert(host: &dyn Host, journal: &Path) -> Result<Told, Stop> {
+async fn revert(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
     let _slot = slot(host, "machine revert").await?;
-    let rows = tune::revert(host, journal).await?;
-    let mut lines: Vec<String> = rows.iter().filter_map(odd).collect();
+    // What a dead run has left running would hold its cgroup.
+    let mut lines = host.clean().await?;
+    if lines.len() > ENDED_MAX {
+        let more = lines.split_off(ENDED_MAX - 1).len();
+        lines.push(format!("and {more} more processes"));
+    }
+    let rows = tune::revert(host, &place.own).await?;
+    lines.extend(rows.iter().filter_map(odd));
+    lines.extend(tune::of_root(host, place).await);
     lines.push(match rows.len() {
         0 => "there is nothing to put back".to_owned(),
         all => format!(
@@ -233,8 +249,8 @@ fn outcome(outcome: &Outcome) -> &'static str {
     }
 }
 
-async fn status(host: &dyn Host, journal: &Path) -> Result<Told, Stop> {
-    let (lines, document) = match tune::status(host, journal).await? {
+async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
+    let (mut lines, mut document) = match tune::status(host, &place.own).await? {
         Status::None => (
             vec!["no profile is in force".to_owned()],
             json!({ "format": FORMAT, "profile": null }),
@@ -278,6 +294,10 @@ async fn status(host: &dyn Host, journal: &Path) -> Result<Told, Stop> {
             (lines, document)
         }
     };
+    if let Some(what) = tune::of_root(host, place).await {
+        document["of_root"] = what.clone().into();
+        lines.push(what);
+    }
     Ok(Told {
         lines,
         document,

@@ -5,11 +5,12 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 
-use super::load::{self, load};
-use super::session::{Choosing, Done, Session};
+use super::load::{self, Looked, load};
+use super::session::{Choosing, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
 use crate::edge::store::Store;
@@ -19,10 +20,11 @@ use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
 use crate::run::choice::Chosen;
 use crate::run::confirm;
-use crate::run::execute::Failed;
+use crate::run::execute::{Failed, Summary};
 use crate::run::family::Beside;
 use crate::run::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
+use crate::run::tune;
 use crate::run::unmatched::unmatched;
 use crate::words::diag::Sources;
 use crate::words::sample::Better;
@@ -206,6 +208,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     // Before the store is looked up: events of an earlier run must not be taken for this one's.
     let progress = progress(args.events.as_deref())?;
     let store = RefCell::new(Store::open(&loaded.state)?);
+    let began = Instant::now();
     let session = Session {
         common,
         choosing: &args.choosing,
@@ -219,8 +222,12 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let chosen = args
         .choosing
         .choose(&plan, &loaded, Some(&store.borrow()))?;
-    let begun = confirm::is_begun(&plan, &store.borrow())?;
-    if chosen.known.todo.is_nothing() && !begun {
+    let is_begun = confirm::is_begun(&plan, &store.borrow())?;
+    let mut names = chosen.known.machines(&plan, is_begun);
+    if names.is_empty() {
+        names.extend(left_by_dead_runs(&looked, &store.borrow()).await?);
+    }
+    if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
         return Ok(Shown {
             report: judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?,
@@ -228,11 +235,37 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             ran: false,
         });
     }
-    let names = chosen.known.machines(&plan, begun);
     drop(plan);
-    let Done {
-        summary, left_out, ..
-    } = session.run(&names, chosen).await?;
+    let (mut summary, mut left_out) = (Summary::default(), None);
+    let mut chosen = Some(chosen);
+    let turns = looked.machines.turns(&names);
+    for names in &turns {
+        let budget = args.choosing.budget;
+        let choosing = Choosing {
+            budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
+            ..args.choosing.clone()
+        };
+        let turn = Session {
+            choosing: &choosing,
+            ..session
+        };
+        let plan = turn.plan()?;
+        let mut ours = match chosen.take() {
+            Some(chosen) => chosen,
+            None => choosing.choose(&plan, &loaded, Some(&store.borrow()))?,
+        };
+        if turns.len() > 1 {
+            ours.known.keep_only(&plan, names);
+        }
+        drop(plan);
+        let done = turn.run(names, ours).await?;
+        let is_over = done.summary.interrupted || done.summary.late.is_some();
+        summary.add(done.summary);
+        left_out = done.left_out;
+        if is_over {
+            break;
+        }
+    }
     // Builds have changed what the keys are.
     let plan = session.plan()?;
     let mut report = judge(&plan, common, Some(&store.borrow()), summary.failed, false)?;
@@ -242,6 +275,19 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         interrupted: summary.interrupted,
         ran: true,
     })
+}
+
+/// A machine that has to be put back though there is nothing to measure on it. One is enough: local
+/// machines are one and the same.
+async fn left_by_dead_runs(looked: &Looked, store: &Store) -> Result<Option<String>, Stop> {
+    let live = store.live_left_by(|_, _| true)?;
+    for (name, machine) in looked.machines.iter() {
+        let with_setups = live.iter().any(|live| live.machine == name);
+        if tune::is_left(machine, with_setups).await {
+            return Ok(Some(name.to_owned()));
+        }
+    }
+    Ok(None)
 }
 
 fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {

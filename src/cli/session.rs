@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
         let is_over = stops.soon.is_cancelled() || total.late.is_some();
         if result.is_ok() && !is_over && self.calibrate.is_none() {
             result = self
-                .confirm(site, &around, stops)
+                .confirm(site, names, &around, stops)
                 .await
                 .map(|again| total.add(again));
         }
@@ -326,10 +326,11 @@ impl<'a> Session<'a> {
         Ok(Part { slot, summary })
     }
 
-    /// Measures again what looks like a change.
+    /// Measures again what looks like a change on the machines of these names.
     async fn confirm(
         &self,
         site: &Site<'_>,
+        names: &BTreeSet<String>,
         around: &Surroundings,
         stops: &Stops,
     ) -> Result<Summary, Stop> {
@@ -341,9 +342,11 @@ impl<'a> Session<'a> {
             parser: &self.loaded.parser,
             around,
         };
-        let is_built = |run: u32| known.is_built(&plan, run as usize);
+        let is_ours =
+            |run: usize| lookup::machine_of(&plan, run).is_none_or(|name| names.contains(name));
+        let is_there = |run: u32| known.is_built(&plan, run as usize) && is_ours(run as usize);
         let preset = self.common.preset.as_deref();
-        let again = confirm::confirm(&job, preset, &is_built, stops).await;
+        let again = confirm::confirm(&job, preset, &is_there, stops).await;
         again.map_err(stop_of)
     }
 

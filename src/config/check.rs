@@ -319,7 +319,10 @@ impl<'a> Checker<'a> {
         let in_run = ["cell", "dir", "bin", "seconds", "round", "seed"];
         self.argv(&matrix.run.command, &in_run, all);
         for monitor in &matrix.monitors {
-            self.argv(&monitor.command, &in_run, all);
+            match monitor {
+                Monitor::Command { command, .. } => self.argv(command, &in_run, all),
+                Monitor::File { path, .. } => self.template(path, &in_run, all),
+            }
         }
         for metric in &matrix.metrics {
             self.template(&metric.from, &[], 0);

@@ -2,6 +2,7 @@
 //! Does not know whether names that refer to each other fit (config/check does).
 
 mod judging;
+mod monitors;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -658,21 +659,6 @@ impl Decoder<'_> {
         }
         self.limit(&metrics, LIST_MAX, "metrics");
         metrics
-    }
-
-    fn monitors(&mut self, top: &mut Table) -> Vec<Monitor> {
-        let mut monitors = Vec::new();
-        for mut table in self.tables(top, "monitor", "[[monitor]]") {
-            let command = table.require("command", self.problems);
-            let command = command.and_then(|n| self.argv(&n));
-            let parser = table.require("parser", self.problems);
-            let parser = parser.and_then(|n| self.parser(&n));
-            table.finish(self.problems);
-            if let (Some(command), Some(parser)) = (command, parser) {
-                monitors.push(Monitor { command, parser });
-            }
-        }
-        monitors
     }
 
     fn env(&mut self, top: &mut Table) -> Vec<(String, super::template::Template)> {

@@ -304,9 +304,24 @@ pub struct MetricDecl {
 
 /// A side measurement during a run.
 #[derive(Clone, Debug)]
-pub struct Monitor {
-    pub command: Argv,
-    pub parser: ParserDecl,
+pub enum Monitor {
+    /// A program that prints until it is ended.
+    Command { command: Argv, parser: ParserDecl },
+    /// A file of numbers that have names, read before, after, and `every` so often meanwhile.
+    File {
+        path: Template,
+        every: Duration,
+        summary: Summary,
+    },
+}
+
+/// What is made of the readings of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summary {
+    /// Of a counter: by how much it grew, per second.
+    Rate,
+    /// Of a level: the mean.
+    Mean,
 }
 
 /// Cells that differ only in one axis are compared with each other.

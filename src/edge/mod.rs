@@ -2,6 +2,7 @@
 //! Does not know what is planned or why.
 
 pub mod artifact;
+pub mod counters;
 pub mod csv;
 pub mod environment;
 pub mod git;

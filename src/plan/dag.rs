@@ -462,7 +462,8 @@ pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
         chains.setups.push(ends);
     }
     // Of the chains that are equally long the one that ends in the first comparison, else the first.
-    let mut longest: Option<(Duration, Reverse<(u16, u32)>, u32)> = None;
+    type Chain = (Duration, Reverse<(u16, u32)>, u32);
+    let mut longest: Option<Chain> = None;
     for (cell, &run) in (0..).zip(&steps.runs.of_cell) {
         if todo.rounds[run as usize] == 0 {
             continue;

@@ -1,11 +1,13 @@
 //! Owns what a step's commands are once every name stands for something: folders, programs, values.
 //! Does not know whether the folders exist.
 
+use std::time::Duration;
+
 use super::dag::Plan;
 use super::key::render;
 use super::scope::Scope;
 use super::steps::Subject;
-use crate::config::matrix::Argv;
+use crate::config::matrix::{Argv, Monitor, Summary};
 use crate::config::template::{Context, Template};
 use crate::words::diag::Diagnostic;
 
@@ -22,6 +24,16 @@ pub struct Places {
 
 /// A command ready to run.
 pub type Words = Vec<String>;
+
+/// A monitor ready to watch.
+pub enum MonitorWords {
+    Command(Words),
+    File {
+        path: String,
+        every: Duration,
+        summary: Summary,
+    },
+}
 
 impl Plan<'_> {
     pub fn scope(&self) -> Scope<'_> {
@@ -88,19 +100,31 @@ impl Plan<'_> {
         self.argv(&self.matrix.run.command, cell, &context)
     }
 
-    /// The commands of all monitors beside it, in the order of the file.
-    pub fn monitor_commands(
+    /// All monitors beside it, in the order of the file.
+    pub fn monitors(
         &self,
         cell: u32,
         round: u32,
         seed: u64,
         places: &Places,
-    ) -> Result<Vec<Words>, Diagnostic> {
+    ) -> Result<Vec<MonitorWords>, Diagnostic> {
         let context = self.run_context(cell, round, seed, places);
-        let monitors = self.matrix.monitors.iter();
-        monitors
-            .map(|monitor| self.argv(&monitor.command, cell, &context))
-            .collect()
+        let words = |monitor: &Monitor| match monitor {
+            Monitor::Command { command, .. } => {
+                let argv = self.argv(command, cell, &context)?;
+                Ok(MonitorWords::Command(argv))
+            }
+            Monitor::File {
+                path,
+                every,
+                summary,
+            } => Ok(MonitorWords::File {
+                path: self.text(path, cell, &context)?,
+                every: *every,
+                summary: *summary,
+            }),
+        };
+        self.matrix.monitors.iter().map(words).collect()
     }
 
     fn run_context(&self, cell: u32, round: u32, seed: u64, places: &Places) -> Context {

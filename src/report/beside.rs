@@ -7,13 +7,16 @@ use serde::Serialize;
 
 use super::model::{Report, Row};
 use crate::edge::environment::{Difference, Environment};
-use crate::edge::store::{MarkKind, Store, StoreError};
+use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
 use crate::judge::monitors::{Moved, Watched, moved};
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
 use crate::run::lookup::Samples;
 use crate::words::key::Key;
 use crate::words::sample::Sample;
+
+/// Changed knobs that are named.
+const KNOBS_MAX: usize = 10;
 
 /// Pairs of environments that are compared.
 const PAIRS_MAX: usize = 20;
@@ -34,7 +37,7 @@ pub struct MarksRow {
     /// `noisy` or `knob`.
     pub kind: &'static str,
     pub samples: usize,
-    /// What is said of one of them.
+    /// What is said of one of them; of changed knobs, of each.
     pub example: String,
 }
 
@@ -129,16 +132,30 @@ fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
 
 fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
     let keys = &plan.steps.runs.keys;
-    let mut found: BTreeMap<MarkKind, (usize, String)> = BTreeMap::new();
+    let mut found: BTreeMap<MarkKind, (usize, Vec<String>)> = BTreeMap::new();
     store.for_each_mark(keys, |_, mark| {
-        found.entry(mark.kind).or_insert((0, mark.what)).0 += 1;
+        let (samples, examples) = found.entry(mark.kind).or_default();
+        *samples += 1;
+        // Each knob is worth naming, one moment of noise is like another.
+        let max = match mark.kind {
+            MarkKind::Knob => KNOBS_MAX,
+            MarkKind::Noisy => 1,
+        };
+        let new = |line: &str| !examples.iter().any(|known| known == line);
+        let lines = mark.what.split(MARK_SEPARATOR);
+        let lines: Vec<String> = match mark.kind {
+            MarkKind::Knob => lines.filter(|line| new(line)).map(str::to_owned).collect(),
+            MarkKind::Noisy => vec![mark.what],
+        };
+        let room = max - examples.len();
+        examples.extend(lines.into_iter().take(room));
     })?;
     let rows = found
         .into_iter()
-        .map(|(kind, (samples, example))| MarksRow {
+        .map(|(kind, (samples, examples))| MarksRow {
             kind: kind.name(),
             samples,
-            example,
+            example: examples.join(MARK_SEPARATOR),
         });
     Ok(rows.collect())
 }

@@ -200,11 +200,11 @@ fn beside(report: &Report, out: &mut String) {
     }
     for row in &report.marks {
         let why = match row.kind {
-            "knob" => "somebody changed the profile meanwhile",
-            _ => "the machine was not quiet",
+            "knob" => "somebody had changed the profile",
+            _ => "the machine was not quiet, such as",
         };
         let samples = count(row.samples, "measurement");
-        let _ = writeln!(out, "\nnote: in {samples} {why}, such as: {}", row.example);
+        let _ = writeln!(out, "\nnote: in {samples} {why}: {}", row.example);
     }
 }
 

@@ -188,9 +188,11 @@ struct Differences<'a> {
     world: &'a World<'a>,
     /// What labels meant before.
     commits: &'a OldInputs,
-    /// By version, in the order of the axis, and session.
-    known: RefCell<HashMap<(u16, Option<i64>), Option<Rc<Difference>>>>,
+    known: RefCell<HashMap<Since, Option<Rc<Difference>>>>,
 }
+
+/// A version, in the order of the axis, and the session since which it may differ.
+type Since = (u16, Option<i64>);
 
 struct Difference {
     version: String,

@@ -72,16 +72,30 @@ impl Known {
         .collect()
     }
 
+    /// Leaves nothing to do on other machines than these.
+    pub fn keep_only(&mut self, plan: &Plan, names: &BTreeSet<String>) {
+        let mut rounds = self.todo.rounds.clone();
+        for (run, rounds) in rounds.iter_mut().enumerate() {
+            if machine_of(plan, run).is_some_and(|name| !names.contains(name)) {
+                *rounds = 0;
+            }
+        }
+        self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
+    }
+
     /// Names of the machines on which there is something to do, or of `all`.
     pub fn machines(&self, plan: &Plan, all: bool) -> BTreeSet<String> {
-        let Some(axis) = plan.cells.axis("machine") else {
-            return BTreeSet::new();
-        };
         let runs = self.todo.rounds.iter().enumerate();
         runs.filter(|(_, rounds)| all || **rounds > 0)
-            .map(|(run, _)| plan.cells.label(plan.cell_of(run), axis).to_owned())
+            .filter_map(|(run, _)| machine_of(plan, run).map(str::to_owned))
             .collect()
     }
+}
+
+/// The machine of a run step.
+pub fn machine_of<'p>(plan: &'p Plan, run: usize) -> Option<&'p str> {
+    let axis = plan.cells.axis("machine")?;
+    Some(plan.cells.label(plan.cell_of(run), axis))
 }
 
 /// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.

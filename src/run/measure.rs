@@ -10,7 +10,7 @@ use super::prepare::Machine;
 use crate::edge::host::{Host, HostError, ServiceId};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
 use crate::edge::store::{self, Beside, Kind, NewReading};
-use crate::plan::resolve::Words;
+use crate::plan::resolve::{MonitorWords, Words};
 use crate::words::diag::{Diagnostic, suggest};
 use crate::words::sample::{Better, Ended, Parsed, Reading};
 
@@ -25,7 +25,7 @@ struct Task<'a> {
     cell: u32,
     argv: Words,
     dir: String,
-    monitors: Vec<Words>,
+    monitors: Vec<MonitorWords>,
 }
 
 /// A measurement's good end.
@@ -66,7 +66,7 @@ impl Executor<'_> {
                 let seed = self.job.site.seed;
                 let in_words = |diagnostic: Diagnostic| RunError::Template(diagnostic.message);
                 let command = plan.run_command(step.cell, round, seed, places);
-                let monitors = plan.monitor_commands(step.cell, round, seed, places);
+                let monitors = plan.monitors(step.cell, round, seed, places);
                 let task = Task {
                     machine: name,
                     cell: step.cell,
@@ -170,8 +170,12 @@ impl Executor<'_> {
         make_dir(host, dir).await.map_err(infrastructure)?;
         log.command(&task.argv);
         let command = command(&task.argv, dir, &env, self.job.plan.matrix.run.timeout);
-        let watches = self.start_monitors(host, task.monitors, dir, &env).await;
-        let output = host.run(command, self.cancel.clone()).await;
+        let mut watches = self.start_monitors(host, task.monitors, dir, &env).await;
+        let output = tokio::select! {
+            biased;
+            output = host.run(command, self.cancel.clone()) => output,
+            never = watches.read_again(host) => match never {},
+        };
         self.stop_monitors(task.machine, host, watches, beside)
             .await;
         let removed = remove(host, dir).await;

@@ -1,45 +1,89 @@
 //! Owns monitors: side measurements that run beside the measured step and never spoil a sample.
-//! Does not know what a column means.
+//! Does not know what a column or a counter means.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
 
 use super::command::{command, last_words};
 use super::execute::Executor;
-use crate::edge::host::{Host, HostError, Output, ServiceId};
-use crate::edge::parse::Input;
+use crate::config::matrix::Summary;
+use crate::edge::counters::Series;
+use crate::edge::host::{FileOp, FileReply, Host, HostError, Output, ServiceId};
+use crate::edge::parse::{Input, Parser};
 use crate::edge::store::{Beside, MONITOR_VALUES_MAX, Monitored};
-use crate::plan::resolve::Words;
-use crate::words::sample::{Ended, Parsed, Reading};
+use crate::plan::resolve::MonitorWords;
+use crate::words::sample::{Ended, Parsed};
 
 /// What one monitor may print in one measurement; of more, the beginning and the end are kept.
 const MONITOR_BYTES_MAX: usize = 4 << 20;
+/// A file of counters: those of a thousand interrupts on a hundred CPUs.
+const FILE_BYTES_MAX: usize = 2 << 20;
 /// A monitor that is stopped by us ends by this signal.
 const TERM: i32 = 15;
 /// The parser's count of a table's rows: that of the seconds, and no value.
 const ROWS: &str = "rows";
 
-/// A monitor that was started, or not.
-pub(super) struct Watch {
+/// All monitors of one measurement.
+#[derive(Default)]
+pub(super) struct Watches {
+    programs: Vec<(String, Result<ServiceId, HostError>)>,
+    files: Vec<File>,
+}
+
+/// A file that is read again and again.
+struct File {
     name: String,
-    service: Result<ServiceId, HostError>,
+    path: String,
+    every: Duration,
+    summary: Summary,
+    began: Instant,
+    due: Instant,
+    series: Series,
+    /// The first reading that failed.
+    error: Option<String>,
 }
 
 impl Executor<'_> {
     pub(super) async fn start_monitors(
         &self,
         host: &dyn Host,
-        commands: Vec<Words>,
+        monitors: Vec<MonitorWords>,
         dir: &str,
         env: &[(String, String)],
-    ) -> Vec<Watch> {
-        let mut watches = Vec::new();
-        for (name, argv) in names(&commands).into_iter().zip(&commands) {
-            // Its time is that of the measurement.
-            let mut command = command(argv, dir, env, self.job.plan.matrix.run.timeout);
-            command.output_bytes_max = MONITOR_BYTES_MAX;
-            let service = host.start(command).await;
-            watches.push(Watch { name, service });
+    ) -> Watches {
+        let mut watches = Watches::default();
+        let mut names = Names::default();
+        for monitor in monitors {
+            match monitor {
+                MonitorWords::Command(argv) => {
+                    // Its time is that of the measurement.
+                    let mut command = command(&argv, dir, env, self.job.plan.matrix.run.timeout);
+                    command.output_bytes_max = MONITOR_BYTES_MAX;
+                    let service = host.start(command).await;
+                    let program = argv.first().map_or("", String::as_str);
+                    let program = program.rsplit('/').next().unwrap_or(program);
+                    watches.programs.push((names.of(program), service));
+                }
+                MonitorWords::File {
+                    path,
+                    every,
+                    summary,
+                } => watches.files.push(File {
+                    name: names.of(&path),
+                    path,
+                    every,
+                    summary,
+                    began: Instant::now(),
+                    due: Instant::now(),
+                    series: Series::default(),
+                    error: None,
+                }),
+            }
         }
+        watches.read(host, |_| true).await;
         watches
     }
 
@@ -48,97 +92,154 @@ impl Executor<'_> {
         &self,
         machine: &str,
         host: &dyn Host,
-        watches: Vec<Watch>,
+        mut watches: Watches,
         beside: &mut Beside,
     ) {
+        watches.read(host, |_| true).await;
         let kept = beside.monitors.iter().map(|monitor| monitor.values.len());
         let mut room = MONITOR_VALUES_MAX.saturating_sub(kept.sum());
-        for (index, watch) in watches.into_iter().enumerate() {
-            let name = &watch.name;
-            let stopped = match watch.service {
+        let mut keep = |name: String, output: Vec<u8>, values: Vec<(String, f64)>| {
+            let values = values.into_iter().take(room);
+            let values = values.map(|(own, value)| (format!("{name}.{own}"), value));
+            let values: Vec<(String, f64)> = values.collect();
+            room -= values.len();
+            beside.monitors.push(Monitored {
+                name,
+                output,
+                values,
+            });
+        };
+        let tell = |name: &str, about: &str, what: String| {
+            let about = format!("monitor {name}: {about}");
+            let what = format!("monitor `{name}`{what}");
+            let around = self.job.around;
+            around.tell_once_about(self.job.site, machine, &about, what);
+        };
+        let nothing = |reason: &str| {
+            let reason = reason.lines().next().unwrap_or("");
+            format!(" gives nothing: {reason}")
+        };
+        let parsers = self.job.around.monitors.iter();
+        for ((name, service), parser) in watches.programs.into_iter().zip(parsers) {
+            let stopped = match service {
                 Ok(service) => host.stop(service).await,
                 Err(error) => Err(error),
             };
-            let read = match &stopped {
-                Ok(output) => self.read_monitor(index, output),
-                Err(error) => Err(error.message.clone()),
+            let output = match stopped {
+                Ok(output) => output,
+                Err(error) => {
+                    tell(&name, "error", nothing(&error.message));
+                    continue;
+                }
             };
-            if let Err(reason) = &read {
-                let reason = reason.lines().next().unwrap_or("");
-                let what = format!("monitor `{name}` gives nothing: {reason}");
-                self.job.around.tell_once(self.job.site, machine, what);
+            let values = match read_output(parser, &output) {
+                Parsed::Readings { metrics, warnings } => {
+                    if !warnings.is_empty() {
+                        tell(&name, "warning", format!(": {}", warnings.join("; ")));
+                    }
+                    let readings = metrics.into_iter().filter(|reading| reading.name != ROWS);
+                    readings
+                        .map(|reading| (reading.name, reading.value))
+                        .collect()
+                }
+                Parsed::Refused { reason } => {
+                    tell(&name, "error", nothing(&reason));
+                    Vec::new()
+                }
+            };
+            // perf prints on the other one.
+            let said = match output.stdout.is_empty() {
+                true => output.stderr,
+                false => output.stdout,
+            };
+            keep(name, said, values);
+        }
+        for mut file in watches.files {
+            let values = match file
+                .error
+                .map_or_else(|| file.series.values(file.summary), Err)
+            {
+                Ok(values) => values,
+                Err(reason) => {
+                    tell(&file.name, "error", nothing(&reason));
+                    continue;
+                }
+            };
+            keep(file.name, file.series.texts(), values);
+        }
+    }
+}
+
+impl Watches {
+    /// Reads each file whenever its time has come.
+    pub(super) async fn read_again(&mut self, host: &dyn Host) -> Infallible {
+        loop {
+            match self.files.iter().map(|file| file.due).min() {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
             }
-            let Ok(output) = stopped else { continue };
-            for event in not_supported(&output) {
-                let what = format!("monitor `{name}`: `{event}` is not supported here");
-                self.job.around.tell_once(self.job.site, machine, what);
-            }
-            let readings = read.unwrap_or_default().into_iter();
-            let values: Vec<(String, f64)> = readings
-                .filter(|reading| reading.name != ROWS)
-                .map(|reading| (format!("{name}.{}", reading.name), reading.value))
-                .take(room)
-                .collect();
-            room -= values.len();
-            beside.monitors.push(Monitored {
-                name: watch.name,
-                output: output.stdout,
-                values,
-            });
+            let now = Instant::now();
+            self.read(host, |file| file.due <= now).await;
         }
     }
 
-    fn read_monitor(&self, index: usize, output: &Output) -> Result<Vec<Reading>, String> {
-        // One that runs until it is stopped has done well.
-        let ended = match output.ended {
-            Ended::Signal(TERM) => Ended::Exit(0),
-            ended => ended,
-        };
-        if !ended.is_success() {
-            return Err(format!("{ended}{}", last_words(output)));
+    async fn read(&mut self, host: &dyn Host, is_wanted: impl Fn(&File) -> bool) {
+        let wanted = self.files.iter_mut().filter(|file| is_wanted(file));
+        let wanted: Vec<&mut File> = wanted.collect();
+        if wanted.is_empty() {
+            return;
         }
-        let Some(parser) = self.job.around.monitors.get(index) else {
-            return Err("it has no parser".to_owned());
-        };
-        let parsed = parser.parse(&Input {
-            stdout: &output.stdout,
-            stderr: &output.stderr,
-            ended,
+        let ops = wanted.iter().map(|file| FileOp::Read {
+            path: (&file.path).into(),
+            bytes_max: FILE_BYTES_MAX,
         });
-        match parsed {
-            Parsed::Readings { metrics, .. } => Ok(metrics),
-            Parsed::Refused { reason } => Err(reason),
+        let replies = host.files(ops.collect()).await;
+        let now = Instant::now();
+        for (file, reply) in wanted.into_iter().zip(replies) {
+            file.due = now + file.every;
+            match reply {
+                Ok(FileReply::Bytes(bytes)) => {
+                    let at = now - file.began;
+                    file.series.add(at, &String::from_utf8_lossy(&bytes));
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    file.error.get_or_insert(error.message);
+                }
+            }
         }
     }
 }
 
-/// Events that perf cannot count on this machine, as hardly any in a virtual one.
-fn not_supported(output: &Output) -> Vec<String> {
-    let texts = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    let lines = texts.iter().flat_map(|text| text.lines());
-    let after = lines.filter_map(|line| Some(line.split_once("<not supported>")?.1));
-    let event = |rest: &str| {
-        rest.split([' ', ','])
-            .find(|word| !word.is_empty())
-            .map(str::to_owned)
+fn read_output(parser: &Parser, output: &Output) -> Parsed {
+    // One that runs until it is stopped has done well.
+    let ended = match output.ended {
+        Ended::Signal(TERM) => Ended::Exit(0),
+        ended => ended,
     };
-    after.filter_map(event).collect()
+    if !ended.is_success() {
+        return Parsed::refused(format!("{ended}{}", last_words(output)));
+    }
+    parser.parse(&Input {
+        stdout: &output.stdout,
+        stderr: &output.stderr,
+        ended,
+    })
 }
 
-/// Names of monitors: that of the program, with a number where there are several.
-fn names(commands: &[Words]) -> Vec<String> {
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let name = |argv: &Words| {
-        let program = argv.first().map_or("", String::as_str);
-        let program = program.rsplit('/').next().unwrap_or(program).to_owned();
-        let count = seen.entry(program.clone()).or_default();
+/// Names of monitors: that of the program or file, with a number where there are several.
+#[derive(Default)]
+struct Names(BTreeMap<String, usize>);
+
+impl Names {
+    fn of(&mut self, what: &str) -> String {
+        let count = self.0.entry(what.to_owned()).or_default();
         *count += 1;
         match *count {
-            1 => program,
-            n => format!("{program}#{n}"),
+            1 => what.to_owned(),
+            n => format!("{what}#{n}"),
         }
-    };
-    commands.iter().map(name).collect()
+    }
 }
 
 #[cfg(test)]
@@ -146,20 +247,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn monitors_are_named_by_their_programs() {
-        let commands = ["/usr/bin/vmstat", "iostat", "vmstat"];
-        let commands: Vec<Words> = commands.map(|c| vec![c.to_owned()]).to_vec();
-        assert_eq!(names(&commands), ["vmstat", "iostat", "vmstat#2"]);
-    }
-
-    #[test]
-    fn what_perf_cannot_count_is_found_in_both_of_its_forms() {
-        let stderr = "   <not supported>      cycles\n     37      context-switches\n\
-                      <not supported>,,instructions,0,100.00,,\n";
-        let output = Output {
-            stderr: stderr.into(),
-            ..crate::edge::host::fake::printed("")
-        };
-        assert_eq!(not_supported(&output), ["cycles", "instructions"]);
+    fn no_two_monitors_have_one_name() {
+        let mut names = Names::default();
+        let found = ["vmstat", "iostat", "vmstat", "/proc/vmstat"].map(|what| names.of(what));
+        assert_eq!(found, ["vmstat", "iostat", "vmstat#2", "/proc/vmstat"]);
     }
 }

@@ -1,7 +1,7 @@
 //! Owns what must be known of the machines before planning: programs, their digests, what is missing.
 //! Does not know which steps there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub struct Machine {
     /// What its profile asks of it, as its facts are now.
     pub profile: Option<Resolved>,
     /// Where it is kept how to put the machine back.
-    pub journal: PathBuf,
+    pub journal: tune::Place,
     /// How long a measurement waits for the machine to be quiet.
     pub quiet_wait: Duration,
     /// Measurements at the same time.
@@ -86,7 +86,7 @@ impl Machines {
                     effects: declared.effects.clone(),
                     tools: Vec::new(),
                     profile: None,
-                    journal: PathBuf::new(),
+                    journal: tune::Place::default(),
                     quiet_wait: Duration::ZERO,
                     slots: 1,
                     build_slots: 1,
@@ -120,6 +120,23 @@ impl Machines {
         if let Some(machine) = self.0.get_mut(name) {
             machine.profile = Some(profile);
         }
+    }
+
+    /// These names in turns that follow one another: local machines are one and the same with another
+    /// profile each, so there is one of them in each turn.
+    pub fn turns(&self, names: &BTreeSet<String>) -> Vec<BTreeSet<String>> {
+        let is_local = |name: &&String| self.get(name).is_some_and(|it| it.via == Via::Local);
+        let (local, others): (Vec<&String>, Vec<&String>) = names.iter().partition(is_local);
+        let mut turns: Vec<BTreeSet<String>> = local
+            .into_iter()
+            .map(|name| BTreeSet::from([name.clone()]))
+            .collect();
+        let others = others.into_iter().cloned();
+        match turns.first_mut() {
+            Some(first) => first.extend(others),
+            None => turns.push(others.collect()),
+        }
+        turns
     }
 
     pub fn get(&self, name: &str) -> Option<&Machine> {

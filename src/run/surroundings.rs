@@ -14,8 +14,8 @@ use crate::edge::environment::{Asked, capture};
 use crate::edge::host::{Cancel, Command, Host};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
-use crate::edge::store::{Beside, Mark, MarkKind, Monitored};
-use crate::edge::tune::{Applied, drop_caches};
+use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
+use crate::edge::tune::{Applied, drop_caches, files};
 use crate::plan::resolve::Words;
 use crate::words::key::Key;
 
@@ -27,7 +27,7 @@ const VERSION_BYTES_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Surroundings {
     machines: RefCell<BTreeMap<String, Surrounding>>,
-    /// Of the monitors, in the order of the matrix.
+    /// Of the monitors that are programs, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
     /// What has been told, so that it is told once.
     told: RefCell<BTreeSet<String>>,
@@ -67,10 +67,18 @@ impl Surroundings {
             environment: None,
         };
         self.machines.borrow_mut().insert(name.to_owned(), own);
-        let knobs = applied.iter().flat_map(|applied| &applied.rows);
+        let mut knobs = BTreeSet::new();
+        // Those of its other profiles too: where they differ, both values are known.
+        let others = site.machines.iter().map(|(_, other)| other);
+        let others = others.filter(|other| other.via == machine.via);
+        for profile in others.filter_map(|other| other.profile.as_ref()) {
+            knobs.extend(files(host.as_ref(), profile).await?);
+        }
+        let settings = applied.iter().flat_map(|applied| applied.settings());
         let asked = Asked {
             path: Some(PathBuf::from(&machine.places.work)),
-            knobs: knobs.map(|row| row.path.clone()).collect(),
+            knobs: knobs.into_iter().collect(),
+            settings: settings.collect(),
             tools: versions(host.as_ref(), &machine.tools).await,
         };
         let environment = capture(host.as_ref(), &asked).await?;
@@ -106,21 +114,26 @@ impl Surroundings {
 
     /// The command, held to the profile's CPUs.
     pub(super) fn on_cpus(&self, machine: &str, command: Words) -> Words {
-        match self
-            .applied(machine)
-            .as_ref()
-            .and_then(|it| it.cpus.as_ref())
-        {
-            Some(cpus) => {
-                let taskset = ["taskset", "-c", &cpus.to_string()].map(str::to_owned);
-                taskset.into_iter().chain(command).collect()
-            }
+        let applied = self.applied(machine);
+        match applied.as_ref().and_then(|it| it.cpus.as_ref()) {
+            Some(cpus) => cpus.hold(command),
             None => command,
         }
     }
 
     pub(super) fn tell_once(&self, site: &Site<'_>, machine: &str, what: String) {
-        if self.told.borrow_mut().insert(format!("{machine}: {what}")) {
+        self.tell_once_about(site, machine, &what.clone(), what);
+    }
+
+    /// Tells the first time that there is anything to tell about this.
+    pub(super) fn tell_once_about(
+        &self,
+        site: &Site<'_>,
+        machine: &str,
+        about: &str,
+        what: String,
+    ) {
+        if self.told.borrow_mut().insert(format!("{machine}: {about}")) {
             site.note(machine, what);
         }
     }
@@ -167,7 +180,7 @@ impl Executor<'_> {
                 if !complaints.is_empty() {
                     beside.marks.push(Mark {
                         kind: MarkKind::Noisy,
-                        what: complaints.join("; "),
+                        what: complaints.join(MARK_SEPARATOR),
                     });
                 }
             }
@@ -193,7 +206,7 @@ impl Executor<'_> {
         if !lines.is_empty() {
             beside.marks.push(Mark {
                 kind: MarkKind::Knob,
-                what: lines.join("; "),
+                what: lines.join(MARK_SEPARATOR),
             });
         }
         for line in lines {

@@ -1,13 +1,15 @@
 //! Owns when a machine's host profile is resolved, applied and put back, also after a dead run.
 //! Does not know how a knob is set (edge/tune does).
 
+use tokio::sync::watch;
+
 use super::event::Event;
 use super::execute::{RunError, Site};
 use super::prepare::Machine;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::edge::environment::{self, Asked};
-use crate::edge::host::Host;
+use crate::edge::host::{Cancel, Holder, Host};
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
 use crate::words::units::count;
@@ -46,6 +48,26 @@ pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved
     }
 }
 
+/// Whether a dead run has left a machine other than it was: with its profile, or `with_setups`. Nobody
+/// has its slot then.
+pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
+    let Some(host) = &machine.host else {
+        return false;
+    };
+    let status = tune::status(host.as_ref(), &machine.journal.own).await;
+    let is_tuned = matches!(status, Ok(Status::Active { by_hand: false, .. }));
+    if !is_tuned && !with_setups {
+        return false;
+    }
+    let (stop, cancel) = watch::channel(false);
+    let taken = |_: &str| {
+        let _ = stop.send(true);
+    };
+    let holder = Holder::this("looking for what dead runs have left");
+    let slot = host.lock(holder, &taken, Cancel::new(cancel)).await;
+    slot.is_ok()
+}
+
 /// Puts back what a dead run has left of its profile. One that was applied by hand stays where this
 /// run has none of its own, and stops it where it has one.
 pub(super) async fn recover(
@@ -54,7 +76,13 @@ pub(super) async fn recover(
     host: &dyn Host,
     machine: &Machine,
 ) -> Result<(), RunError> {
-    let (profile, since) = match tune::status(host, &machine.journal).await? {
+    if let Some(what) = tune::of_root(host, &machine.journal).await {
+        if machine.profile.is_some() {
+            return Err(TuneError::OfRoot(what).into());
+        }
+        site.note(name, what);
+    }
+    let (profile, since) = match tune::status(host, &machine.journal.own).await? {
         Status::None => return Ok(()),
         Status::Active {
             profile,
@@ -73,7 +101,7 @@ pub(super) async fn recover(
             (profile, since)
         }
     };
-    let rows = tune::revert(host, &machine.journal).await?;
+    let rows = tune::revert(host, &machine.journal.own).await?;
     site.tell(Event::Cleaned {
         machine: name.to_owned(),
         what: format!("the profile `{profile}` of {since}"),
@@ -91,7 +119,7 @@ pub(super) async fn apply(
     let (Some(host), Some(profile)) = (&machine.host, &machine.profile) else {
         return Ok(None);
     };
-    let applied = tune::apply(host.as_ref(), profile, &machine.journal).await?;
+    let applied = tune::apply(host.as_ref(), profile, &machine.journal.own).await?;
     let mut what = format!("profile `{}`", applied.profile);
     let changed = applied.rows.iter().filter(|row| row.old != row.new).count();
     what += &format!(": {changed} of {} values changed", applied.rows.len());
@@ -103,6 +131,9 @@ pub(super) async fn apply(
         let dots = if more > 0 { ", …" } else { "" };
         let count = count(skipped.len(), "knob");
         what += &format!(", {count} skipped: {}{dots}", shown.join(", "));
+    }
+    if let Some(cpus) = &applied.cpus {
+        what += &format!(", workload on CPUs {}", cpus.show());
     }
     site.note(name, what);
     applied
@@ -122,7 +153,7 @@ pub(super) async fn release(
     let Some(host) = &machine.host else {
         return Ok(());
     };
-    let rows = tune::release(host.as_ref(), applied, &machine.journal).await?;
+    let rows = tune::release(host.as_ref(), applied, &machine.journal.own).await?;
     tell_odd(site, name, &rows);
     Ok(())
 }
@@ -133,7 +164,7 @@ pub(super) async fn changed_by_others(
     host: &dyn Host,
     machine: &Machine,
 ) -> Result<Vec<String>, TuneError> {
-    let Status::Active { changed, .. } = tune::status(host, &machine.journal).await? else {
+    let Status::Active { changed, .. } = tune::status(host, &machine.journal.own).await? else {
         return Ok(vec![
             "the profile is not in force any more: somebody has reverted it".to_owned(),
         ]);

@@ -149,6 +149,9 @@ pub async fn capture(host: &dyn Host, asked: &Asked) -> Result<Environment, Host
     values.memory(machine.text("/proc/meminfo"));
     values.put("os", os_name(machine.text("/etc/os-release")));
     values.put("virtual.container", container(&machine));
+    for (name, value) in &asked.settings {
+        values.put(&format!("knob.{name}"), Some(value.clone()));
+    }
     for (name, version) in &asked.tools {
         values.put(&format!("tool.{name}"), Some(version.clone()));
     }

@@ -33,6 +33,8 @@ pub struct Asked {
     pub tools: Vec<(String, String)>,
     /// Files of the applied profile, to be read back.
     pub knobs: Vec<String>,
+    /// What it sets that is no file: `cpus` and the CPUs of the workload.
+    pub settings: Vec<(String, String)>,
 }
 
 /// What was true of a machine. Names are dotted: `cpu.model`, `sysctl.vm.swappiness`.
@@ -187,7 +189,7 @@ fn words(value: &Option<String>) -> Vec<&str> {
 }
 
 /// What a difference may change, by the beginning of its name; the first that fits counts.
-const EXPLAINS: [(&str, &str); 16] = [
+const EXPLAINS: [(&str, &str); 19] = [
     ("kernel", "anything that enters the kernel"),
     (
         "mitigation.",
@@ -212,6 +214,9 @@ const EXPLAINS: [(&str, &str); 16] = [
         "memory latency and page faults",
     ),
     ("knob./sys/block", "I/O throughput and latency"),
+    ("knob.cpus", "all that computes, most of all in parallel"),
+    ("knob.drop-caches", "file I/O: what is in memory"),
+    ("knob.dma-latency-us", "how long it takes to wake up"),
     ("virtual.", "anything"),
 ];
 

@@ -73,6 +73,7 @@ fn asked(path: &str) -> Asked {
         path: Some(path.into()),
         tools: vec![("fio".to_owned(), "fio-3.36".to_owned())],
         knobs: vec!["/proc/sys/vm/swappiness".to_owned()],
+        settings: vec![("cpus".to_owned(), "1 (cgroup)".to_owned())],
     }
 }
 
@@ -105,6 +106,7 @@ kernel.parameter.console = a b
 kernel.parameter.isolcpus = 2
 kernel.parameter.quiet = set
 knob./sys/kernel/mm/transparent_hugepage/enabled = madvise
+knob.cpus = 1 (cgroup)
 memory.swap = 0.0 GiB
 memory.total = 15.6 GiB
 mitigation.meltdown = Mitigation: PTI

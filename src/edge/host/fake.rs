@@ -84,6 +84,11 @@ impl FakeHost {
                 files.insert(path, bytes);
                 Ok(FileReply::Done)
             }
+            FileOp::Append { path, bytes } => {
+                let file = files.get_mut(&path).ok_or_else(|| missing(&path))?;
+                file.extend(bytes);
+                Ok(FileReply::Done)
+            }
             FileOp::List { path } => {
                 let below = files
                     .keys()

@@ -96,6 +96,9 @@ pub enum FileOp {
     /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
     /// loss either the old or the new content is there. An old file's permissions are kept.
     Replace { path: PathBuf, bytes: Vec<u8> },
+    /// At the end of a file, which must exist. Nothing is synced: after a power loss it may be missing,
+    /// or a part of it.
+    Append { path: PathBuf, bytes: Vec<u8> },
     /// Names in a folder, sorted.
     List { path: PathBuf },
     /// A folder with its parents; fine when it is there.

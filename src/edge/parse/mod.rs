@@ -5,6 +5,7 @@ mod columns;
 mod document;
 mod fio;
 mod json;
+mod perf;
 mod regex;
 mod text;
 
@@ -12,7 +13,7 @@ use crate::words::diag::suggest;
 use crate::words::sample::{Ended, Parsed, Reading};
 
 /// The parsers that a matrix may name.
-pub const KINDS: [&str; 4] = ["fio", "json", "regex", "columns"];
+pub const KINDS: [&str; 5] = ["fio", "json", "regex", "columns", "perf"];
 
 /// Longest stream that is parsed.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
@@ -44,6 +45,7 @@ enum Kind {
     Json,
     Regex(regex::Pattern),
     Columns(columns::Columns),
+    Perf,
 }
 
 /// The stream that holds the result.
@@ -61,13 +63,13 @@ impl Parser {
     /// |---|---|---|
     /// | `regex` | `pattern` | required, a regular expression with named groups |
     /// | `columns` | `skip` | rows to leave out at the start of each table, 0 when not given |
-    /// | `json`, `regex`, `columns` | `stream` | `stdout` (when not given) or `stderr` |
+    /// | all but `fio` | `stream` | `stdout` or `stderr`; when not given, `stderr` for `perf` |
     ///
     /// Err holds every problem, each in one line with its remedy.
     pub fn new(kind: &str, options: &[(String, String)]) -> Result<Parser, Vec<String>> {
         let allowed: &[&str] = match kind {
             "fio" => &[],
-            "json" => &["stream"],
+            "json" | "perf" => &["stream"],
             "regex" => &["pattern", "stream"],
             "columns" => &["skip", "stream"],
             _ => {
@@ -81,6 +83,7 @@ impl Parser {
             found.map(|(_, value)| value.as_str())
         };
         let stream = match get("stream") {
+            None if kind == "perf" => Stream::Stderr,
             None | Some("stdout") => Stream::Stdout,
             Some("stderr") => Stream::Stderr,
             Some(other) => {
@@ -95,6 +98,7 @@ impl Parser {
             "regex" => regex::Pattern::new(get("pattern")).map(Kind::Regex),
             "columns" => columns::Columns::new(get("skip")).map(Kind::Columns),
             "json" => Ok(Kind::Json),
+            "perf" => Ok(Kind::Perf),
             _ => Ok(Kind::Fio),
         };
         match kind {
@@ -145,6 +149,7 @@ impl Parser {
             Kind::Json => json::parse(&text, &mut found),
             Kind::Regex(pattern) => pattern.parse(&text, &mut found),
             Kind::Columns(columns) => columns.parse(&text, &mut found),
+            Kind::Perf => perf::parse(&text, &mut found),
         };
         match result {
             Ok(()) => Parsed::Readings {
@@ -251,6 +256,7 @@ mod tests {
         check("json", &[("stream", "stderr")], &[]);
         check("regex", &[("pattern", r"(?P<value>\d+)")], &[]);
         check("columns", &[("skip", "1")], &[]);
+        check("perf", &[("stream", "stdout")], &[]);
         check("fo", &[], &["there is no parser `fo`; did you mean `fio`?"]);
         check(
             "fio",
@@ -340,7 +346,7 @@ mod tests {
         ) {
             let input = Input { stdout: &bytes, stderr: b"", ended: Ended::Exit(0) };
             let pattern = [("pattern", r"(?P<name>[a-c]+) *(?P<value>\S+)")];
-            for parser in [new("fio", &[]), new("json", &[]), new("regex", &pattern), new("columns", &[])] {
+            for parser in [new("fio", &[]), new("json", &[]), new("regex", &pattern), new("columns", &[]), new("perf", &[("stream", "stdout")])] {
                 if let Parsed::Readings { metrics, .. } = parser.unwrap().parse(&input) {
                     prop_assert!(!metrics.is_empty());
                     let mut names: Vec<&str> = metrics.iter().map(|m| m.name.as_str()).collect();

@@ -24,6 +24,9 @@ const VALUES: &str =
           CROSS JOIN monitor ON monitor.id = monitor_value.monitor
      WHERE done.key BETWEEN ?1 AND ?2 ORDER BY done.key, done.round";
 
+/// Between what is said of one mark.
+pub const MARK_SEPARATOR: &str = "; ";
+
 /// All that was beside one attempt.
 #[derive(Clone, Debug, Default)]
 pub struct Beside {

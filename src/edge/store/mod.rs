@@ -28,7 +28,7 @@ use rusqlite::Connection;
 use crate::words::key::Key;
 use crate::words::sample::{Better, Sample};
 
-pub use beside::{Beside, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
+pub use beside::{Beside, MARK_SEPARATOR, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
 pub use error::{StoreError, StoreErrorKind};
 pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
 pub use live::{LIVE_BYTES_MAX, Live};

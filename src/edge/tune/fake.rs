@@ -20,6 +20,8 @@ use crate::words::sample::Ended;
 
 /// In the root folder, while a file is replaced.
 pub const TEMPORARY: &str = ".replacing";
+const CGROUP_PROCS: &str = "cgroup.procs";
+const CPUS_EFFECTIVE: &str = "cpuset.cpus.effective";
 
 /// How a file differs from one that just holds what is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +131,15 @@ impl FakeRoot {
                 .replace(&self.real(&path), &bytes)
                 .map(|()| FileReply::Done)
                 .map_err(|e| failed(&path, e)),
+            FileOp::Append { path, bytes } => fs::OpenOptions::new()
+                .append(true)
+                .open(self.real(&path))
+                .and_then(|mut file| file.write_all(&bytes))
+                .map(|()| FileReply::Done)
+                .map_err(|e| failed(&path, e)),
             FileOp::List { path } => names(&self.real(&path)).map_err(|e| failed(&path, e)),
-            FileOp::MakeDir { path } => fs::create_dir_all(self.real(&path))
+            FileOp::MakeDir { path } => self
+                .make_dir(&self.real(&path))
                 .map(|()| FileReply::Done)
                 .map_err(|e| failed(&path, e)),
             FileOp::Remove { path } => match fs::remove_file(self.real(&path)) {
@@ -144,6 +153,26 @@ impl FakeRoot {
                 Err(error("the fake cannot do this", HostErrorKind::Other))
             }
         }
+    }
+
+    /// Only without processes.
+    fn remove_cgroup(&self, real: &Path) -> io::Result<()> {
+        match fs::read(real.join(CGROUP_PROCS))?.is_empty() {
+            true => fs::remove_dir_all(real),
+            false => Err(io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+
+    /// A folder in a cgroup is a cgroup.
+    fn make_dir(&self, real: &Path) -> io::Result<()> {
+        fs::create_dir_all(real)?;
+        let is_cgroup = |folder: &Path| folder.join(CGROUP_PROCS).exists();
+        if !self.is_real() && real.parent().is_some_and(is_cgroup) {
+            for file in [CGROUP_PROCS, "cpuset.cpus", CPUS_EFFECTIVE, "cpuset.mems"] {
+                fs::write(real.join(file), "")?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes as the kernel does: only what is there, and in its own way.
@@ -183,6 +212,11 @@ impl FakeRoot {
             false => self.replace(&real, text.as_bytes()),
         };
         let cleared = cleared.map_or(Ok(()), |other| self.replace(&other, b"0\n"));
+        if path.ends_with("cpuset.cpus") && !self.is_real() {
+            let effective = real.with_file_name(CPUS_EFFECTIVE);
+            self.replace(&effective, text.as_bytes())
+                .map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
+        }
         let done = written.and(cleared).map(|()| FileReply::Done);
         done.map_err(|e| error(&e.to_string(), HostErrorKind::Other))
     }
@@ -204,11 +238,16 @@ impl FakeRoot {
 
     fn command(&self, command: &Command) -> Result<Output, HostError> {
         let line = command.argv.join(" ");
+        if self.ops_left.get() == Some(0) {
+            return Err(error("the machine is dead", HostErrorKind::Other));
+        }
         self.commands.borrow_mut().push(line.clone());
         let mut units = self.units.borrow_mut();
         let argv: Vec<&str> = command.argv.iter().map(String::as_str).collect();
         let status = match argv[..] {
             ["sync"] => 0,
+            ["rmdir", path] if self.is_real() => i32::from(fs::remove_dir(path).is_err()),
+            ["rmdir", path] => i32::from(self.remove_cgroup(&self.real(Path::new(path))).is_err()),
             ["systemctl", "is-active", "--quiet", unit] if units.contains(unit) => 0,
             ["systemctl", "is-active", "--quiet", unit] if unit.starts_with("unknown") => 4,
             ["systemctl", "is-active", ..] => 3,

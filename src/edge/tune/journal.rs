@@ -14,24 +14,37 @@ const VERSION: u32 = 1;
 const JOURNAL_BYTES_MAX: usize = 4 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Where the journal is: one place a machine, so that whoever comes next finds it. Beside a lock that
-/// the user has chosen; else root's is below /var/lib, and others, who can set little, have one
-/// below their home with the machine's name, as a home may be shared between machines.
-pub fn place(lock: Option<&Path>) -> PathBuf {
+const OF_ROOT: &str = "/var/lib/matrix/profile.json";
+
+/// Where journals are.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Place {
+    pub own: PathBuf,
+    /// Root's, for others: what it tells of they can neither set nor put back.
+    pub of_root: Option<PathBuf>,
+}
+
+/// One place a machine, so that whoever comes next finds it. Beside a lock that the user has chosen;
+/// else root's is below /var/lib, and others, who can set little, have one below their home with the
+/// machine's name, as a home may be shared between machines.
+pub fn place(lock: Option<&Path>) -> Place {
+    let alone = |own: PathBuf| Place { own, of_root: None };
     if let Some(lock) = lock {
-        return lock.with_added_extension("profile.json");
+        return alone(lock.with_added_extension("profile.json"));
     }
     let home = std::env::var_os("HOME").filter(|_| !rustix::process::geteuid().is_root());
-    match home {
-        Some(home) => {
-            let uname = rustix::system::uname();
-            let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
-            Path::new(&home).join(".local/state/matrix").join(file)
-        }
-        None => PathBuf::from("/var/lib/matrix/profile.json"),
+    let Some(home) = home else {
+        return alone(OF_ROOT.into());
+    };
+    let uname = rustix::system::uname();
+    let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
+    Place {
+        own: Path::new(&home).join(".local/state/matrix").join(file),
+        of_root: Some(OF_ROOT.into()),
     }
 }
 
+/// The first line of the file. A second one may follow: [`Confirmed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Journal {
     pub version: u32,
@@ -48,6 +61,9 @@ pub(super) struct Journal {
     pub entries: Vec<Entry>,
     /// Units that ran and were stopped.
     pub services: Vec<String>,
+    /// The folder of the workload's cgroup, made or not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +73,13 @@ pub(super) enum State {
     Applying,
     /// All were read back: a third value is somebody else's.
     Applied,
+}
+
+/// All was set and read back.
+#[derive(Debug, Serialize, Deserialize)]
+struct Confirmed {
+    /// Files that are as before: their optional knobs refused.
+    without: Vec<String>,
 }
 
 /// One file.
@@ -102,15 +125,22 @@ pub(super) async fn read(
         }
         _ => return Ok((None, boot_id)),
     };
-    let broken = |reason: String| TuneError::Journal {
-        path: path.display().to_string(),
-        reason,
-    };
-    let journal: Journal =
-        serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let mut journal: Journal =
+        serde_json::from_slice(first).map_err(|error| broken(path, error.to_string()))?;
     if journal.version != VERSION {
         let version = journal.version;
-        return Err(broken(format!("it has version {version}, not {VERSION}")));
+        let reason = format!("it has version {version}, not {VERSION}");
+        return Err(broken(path, reason));
+    }
+    // A torn one was never confirmed.
+    if let Some(Ok(confirmed)) = lines.next().map(serde_json::from_slice::<Confirmed>) {
+        let without = confirmed.without;
+        journal
+            .entries
+            .retain(|entry| !without.contains(&entry.path));
+        journal.state = State::Applied;
     }
     Ok((Some(journal), boot_id))
 }
@@ -121,11 +151,6 @@ pub(super) async fn write(
     path: &Path,
     journal: &Journal,
 ) -> Result<(), TuneError> {
-    let broken = |reason: String| TuneError::Journal {
-        path: path.display().to_string(),
-        reason,
-    };
-    let bytes = serde_json::to_vec(journal).map_err(|error| broken(error.to_string()))?;
     let mut ops = Vec::new();
     if let Some(folder) = path.parent() {
         ops.push(FileOp::MakeDir {
@@ -134,14 +159,49 @@ pub(super) async fn write(
     }
     ops.push(FileOp::Replace {
         path: path.into(),
-        bytes,
+        bytes: line(path, journal)?,
     });
-    for reply in host.files(ops).await {
-        reply.map_err(|error| broken(error.message))?;
-    }
-    Ok(())
+    carry_out(host, path, ops).await
 }
 
+/// Notes that all but these files hold what was wanted. It need not outlive a power loss: after one,
+/// all but persistent knobs are back, and of those a third value is rare.
+pub(super) async fn confirm(
+    host: &dyn Host,
+    path: &Path,
+    without: &[String],
+) -> Result<(), TuneError> {
+    let without = without.to_vec();
+    let ops = vec![FileOp::Append {
+        path: path.into(),
+        bytes: line(path, &Confirmed { without })?,
+    }];
+    carry_out(host, path, ops).await
+}
+
+fn line(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, TuneError> {
+    let mut bytes = serde_json::to_vec(value).map_err(|error| broken(path, error.to_string()))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+async fn carry_out(host: &dyn Host, path: &Path, ops: Vec<FileOp>) -> Result<(), TuneError> {
+    let mut replies = host.files(ops).await.into_iter();
+    replies.try_for_each(|reply| {
+        reply
+            .map(|_| ())
+            .map_err(|error| broken(path, error.message))
+    })
+}
+
+fn broken(path: &Path, reason: String) -> TuneError {
+    TuneError::Journal {
+        path: path.display().to_string(),
+        reason,
+    }
+}
+
+/// Not durable: whoever finds it after a power loss puts back again what is back already.
 pub(super) async fn remove(host: &dyn Host, path: &Path) -> Result<(), TuneError> {
     let ops = vec![FileOp::Remove { path: path.into() }];
     for reply in host.files(ops).await {
@@ -161,6 +221,7 @@ impl Journal {
             by_hand: false,
             entries,
             services: Vec::new(),
+            cgroup: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! The order that makes a crash harmless: read the old values, write them into the journal durably,
 //! write the new ones, read those back. Whoever starts next finds the journal and reverts.
 
+mod cpus;
 pub mod fake;
 mod find;
 mod journal;
@@ -12,18 +13,18 @@ mod service;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::profile::{CpuList, Resolved, Wanted};
+use crate::config::profile::{Resolved, Wanted};
 use crate::edge::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
 use crate::words::key::Key;
 use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
 
+pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::edge) use find::value_in;
-pub use journal::place;
+pub use journal::{Place, place};
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
-const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// A profile that is in force.
@@ -36,15 +37,37 @@ pub struct Applied {
     /// Optional knobs that the machine lacks, refuses or clamps; they are as they were.
     pub skipped: Vec<Refusal>,
     /// The CPUs that the workload may use; None is all.
-    pub cpus: Option<CpuList>,
+    pub cpus: Option<CpuSet>,
     /// Call [`drop_caches`] before each run.
     pub drop_caches: bool,
-    /// The process that holds /dev/cpu_dma_latency; it must live as long as the profile.
-    pub dma_latency: Option<ServiceId>,
+    /// Microseconds, and the process that holds /dev/cpu_dma_latency to them; it must live as long as
+    /// the profile.
+    pub dma_latency: Option<(u32, ServiceId)>,
     /// Units that were stopped.
     pub services: Vec<String>,
     /// What a user should know, such as a journal of an earlier boot that was dropped.
     pub notes: Vec<String>,
+}
+
+impl Applied {
+    /// What is set that is no file that holds a value, each with a name as in the profile.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = Vec::new();
+        let mut put = |name: &str, value: String| settings.push((name.to_owned(), value));
+        if let Some(cpus) = &self.cpus {
+            put("cpus", cpus.show());
+        }
+        if self.drop_caches {
+            put("drop-caches", "true".to_owned());
+        }
+        if let Some((us, _)) = self.dma_latency {
+            put("dma-latency-us", us.to_string());
+        }
+        for unit in &self.services {
+            put(&format!("stop-service {unit}"), "stopped".to_owned());
+        }
+        settings
+    }
 }
 
 /// One file of a profile: what it held and what it shall hold.
@@ -146,6 +169,8 @@ pub enum TuneError {
          put it back first with `matrix machine revert`"
     )]
     Active { profile: String, since: String },
+    #[error("{0}; profiles are not stacked")]
+    OfRoot(String),
     #[error(
         "the journal {path} cannot be used: {reason}; it says how to put the machine back: \
          look at it before you remove it"
@@ -185,11 +210,33 @@ pub struct DryRun {
     pub refused: Vec<Refusal>,
     /// Units that would be stopped.
     pub services: Vec<String>,
+    /// What would hold only while cells are measured: `cpus 2-7`.
+    pub held: Vec<String>,
 }
 
 /// Reads what a profile would set. A knob that is there can still refuse its value.
 pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, TuneError> {
-    let prepared = prepare(host, profile).await?;
+    let mut prepared = prepare(host, profile).await?;
+    let mut held = Vec::new();
+    if let Some(wanted) = &profile.cpus {
+        match cpus::check(host, &wanted.value).await {
+            Ok(()) => held.push(format!("cpus {}", wanted.value)),
+            Err(refusal) => prepared.gate.refuse(wanted.optional, refusal),
+        }
+    }
+    if profile
+        .drop_caches
+        .as_ref()
+        .is_some_and(|wanted| wanted.value)
+    {
+        held.push("drop-caches".to_owned());
+    }
+    if let Some(wanted) = &profile.dma_latency_us {
+        match service::dma_latency(host, wanted.value).await {
+            Ok(_) => held.push(format!("dma-latency-us {}", wanted.value)),
+            Err(refusal) => prepared.gate.refuse(wanted.optional, refusal),
+        }
+    }
     let rows = prepared.found.iter().map(|file| row(file, profile));
     let running = prepared.running.into_iter();
     Ok(DryRun {
@@ -197,7 +244,16 @@ pub async fn dry_run(host: &dyn Host, profile: &Resolved) -> Result<DryRun, Tune
         skipped: prepared.gate.skipped,
         refused: prepared.gate.refused,
         services: running.map(|unit| unit.value).collect(),
+        held,
     })
+}
+
+/// The files that a profile reaches, sorted.
+pub async fn files(host: &dyn Host, profile: &Resolved) -> Result<Vec<String>, TuneError> {
+    let (found, _) = find(host, &profile.knobs).await.map_err(TuneError::Host)?;
+    let mut files: Vec<String> = found.into_iter().map(|file| file.path).collect();
+    files.sort_unstable();
+    Ok(files)
 }
 
 /// What a profile meets on a machine, before anything is changed.
@@ -205,6 +261,8 @@ struct Prepared {
     found: Vec<Found>,
     /// Units that would have to be stopped.
     running: Vec<Wanted<String>>,
+    /// Where a cgroup for the workload's CPUs could be made.
+    cgroup: Option<String>,
     gate: Gate,
 }
 
@@ -248,9 +306,14 @@ async fn prepare(host: &dyn Host, profile: &Resolved) -> Result<Prepared, TuneEr
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
+    let cgroup = match &profile.cpus {
+        Some(_) => cpus::place(host).await,
+        None => None,
+    };
     Ok(Prepared {
         found,
         running,
+        cgroup,
         gate,
     })
 }
@@ -275,6 +338,7 @@ pub async fn apply(
     let Prepared {
         found,
         running,
+        cgroup,
         mut gate,
     } = prepare(host, profile).await?;
     gate.check()?;
@@ -289,6 +353,7 @@ pub async fn apply(
     let since = jiff::Timestamp::now().to_string();
     let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
     journal.services = running.iter().map(|unit| unit.value.clone()).collect();
+    journal.cgroup = cgroup;
     journal::write(host, journal_path, &journal).await?;
 
     for unit in &running {
@@ -297,7 +362,7 @@ pub async fn apply(
         }
     }
     let failed = set(host, profile, &found, &mut gate).await;
-    let held = hold(host, profile, &mut gate).await;
+    let held = hold(host, profile, journal.cgroup.as_deref(), &mut gate).await;
     let confirmed = match gate.check() {
         Ok(()) => confirm(host, journal_path, &mut journal, &failed).await,
         refused => refused,
@@ -348,10 +413,11 @@ async fn confirm(
     host: &dyn Host,
     journal_path: &Path,
     journal: &mut Journal,
-    failed: &[String],
+    without: &[String],
 ) -> Result<(), TuneError> {
-    let (mut failed, kept) = split_entries(journal, |entry| failed.contains(&entry.path));
+    let (mut failed, kept) = split_entries(journal, |entry| without.contains(&entry.path));
     failed.services.clear();
+    failed.cgroup = None;
     let rows = put_back(host, &failed).await;
     let left: Vec<Reverted> = rows.into_iter().filter(Reverted::has_failed).collect();
     if !left.is_empty() {
@@ -360,7 +426,7 @@ async fn confirm(
     }
     journal.entries = kept.entries;
     journal.state = State::Applied;
-    journal::write(host, journal_path, journal).await
+    journal::confirm(host, journal_path, without).await
 }
 
 /// Puts everything back after an error, and returns it with what could not be.
@@ -371,7 +437,7 @@ async fn undo(
     held: Held,
     error: TuneError,
 ) -> TuneError {
-    if let Some(service) = held.dma_latency {
+    if let Some((_, service)) = held.dma_latency {
         // Where this fails, the files are put back all the same, and the host's cleaning ends it.
         let _ = host.stop(service).await;
     }
@@ -426,17 +492,26 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
 /// What a profile has beside files that hold a value.
 #[derive(Default)]
 struct Held {
-    cpus: Option<CpuList>,
+    cpus: Option<CpuSet>,
     drop_caches: bool,
-    dma_latency: Option<ServiceId>,
+    dma_latency: Option<(u32, ServiceId)>,
 }
 
 /// Comes after the knobs: without hyperthreads there are fewer CPUs.
-async fn hold(host: &dyn Host, profile: &Resolved, gate: &mut Gate) -> Held {
+async fn hold(host: &dyn Host, profile: &Resolved, cgroup: Option<&str>, gate: &mut Gate) -> Held {
     let mut held = Held::default();
     if let Some(wanted) = &profile.cpus {
-        match check_cpus(host, &wanted.value).await {
-            Ok(()) => held.cpus = Some(wanted.value.clone()),
+        match cpus::check(host, &wanted.value).await {
+            Ok(()) => {
+                let cpus = wanted.value.clone();
+                let cgroup = match cgroup {
+                    // Where it cannot be made, as in most containers, affinity does nearly as well.
+                    Some(place) => cpus::make(host, place, &cpus).await.ok().map(|()| place),
+                    None => None,
+                };
+                let cgroup = cgroup.map(str::to_owned);
+                held.cpus = Some(CpuSet { cpus, cgroup });
+            }
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
@@ -448,31 +523,11 @@ async fn hold(host: &dyn Host, profile: &Resolved, gate: &mut Gate) -> Held {
     }
     if let Some(wanted) = &profile.dma_latency_us {
         match service::hold_dma_latency(host, wanted.value).await {
-            Ok(service) => held.dma_latency = Some(service),
+            Ok(service) => held.dma_latency = Some((wanted.value, service)),
             Err(refusal) => gate.refuse(wanted.optional, refusal),
         }
     }
     held
-}
-
-async fn check_cpus(host: &dyn Host, wanted: &CpuList) -> Result<(), Refusal> {
-    let refuse = |found: Option<String>, reason: String| Refusal {
-        knob: "cpus".to_owned(),
-        path: CPUS_ONLINE.to_owned(),
-        wanted: wanted.to_string(),
-        found,
-        reason,
-    };
-    let mut replies = host.files(vec![read_op(CPUS_ONLINE)]).await;
-    let reply = replies
-        .pop()
-        .unwrap_or(Ok(crate::edge::host::FileReply::Done));
-    let found = value_of(reply).map_err(|error| refuse(None, error.message))?;
-    let online = CpuList::parse(&found).map_err(|reason| refuse(Some(found.clone()), reason))?;
-    match wanted.beyond(&online)[..] {
-        [] => Ok(()),
-        [cpu, ..] => Err(refuse(Some(found), format!("CPU {cpu} is not online"))),
-    }
 }
 
 /// Writes dirty pages out and drops the page cache, dentries and inodes.
@@ -510,7 +565,7 @@ pub async fn release(
     journal_path: &Path,
 ) -> Result<Vec<Reverted>, TuneError> {
     let stopped = match applied.dma_latency {
-        Some(service) => host.stop(service).await.map(|_| ()),
+        Some((_, service)) => host.stop(service).await.map(|_| ()),
         None => Ok(()),
     };
     let rows = revert(host, journal_path).await?;
@@ -537,6 +592,7 @@ pub async fn revert(host: &dyn Host, journal_path: &Path) -> Result<Vec<Reverted
         );
         current = persistent;
         current.services.clear();
+        current.cgroup = None;
     }
     rows.extend(put_back(host, &current).await);
     finish(host, journal_path, journal, &rows).await?;
@@ -580,11 +636,12 @@ async fn finish(
     journal
         .services
         .retain(|unit| is_left(&service::start_command(unit)));
+    journal.cgroup = journal.cgroup.filter(|cgroup| is_left(cgroup));
     journal::write(host, path, &journal).await?;
     Ok(failed)
 }
 
-/// Puts files back in reverse order, then starts units. Hyperthreads come first and alone: the
+/// Puts files back in reverse order, then starts units and removes the cgroup. Hyperthreads come first and alone: the
 /// files of their CPUs are not there before.
 async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
     let (smt, others) = split_entries(journal, |entry| entry.path == SMT_CONTROL);
@@ -592,6 +649,9 @@ async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
     rows.extend(put_files_back(host, &others).await);
     for unit in journal.services.iter().rev() {
         rows.push(service::start(host, unit).await);
+    }
+    if let Some(cgroup) = &journal.cgroup {
+        rows.extend(cpus::remove(host, cgroup).await);
     }
     rows
 }
@@ -676,6 +736,21 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
         rows,
         changed,
     })
+}
+
+/// What to say of a profile of root's that is in force, to somebody else; None where there is none.
+pub async fn of_root(host: &dyn Host, place: &Place) -> Option<String> {
+    let journal = place.of_root.as_deref()?;
+    match status(host, journal).await {
+        Ok(Status::Active { profile, since, .. }) => Some(format!(
+            "root's profile `{profile}` is applied since {since}, and only root can put it back: \
+             `sudo matrix machine revert`"
+        )),
+        Ok(Status::None | Status::Rebooted { .. }) => None,
+        Err(error) => Some(format!(
+            "whether root has left a profile applied cannot be seen: {error}"
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -94,18 +94,28 @@ pub(super) async fn start(host: &dyn Host, unit: &str) -> Reverted {
     }
 }
 
-/// Starts a process that holds the file open with the wanted latency, which is in force for just as
-/// long (Documentation/power/pm_qos_interface.rst), and waits until the kernel says so.
-pub(super) async fn hold_dma_latency(host: &dyn Host, us: u32) -> Result<ServiceId, Refusal> {
-    let refuse = |found: Option<i32>, reason: String| Refusal {
+fn refuse_latency(us: u32, found: Option<i32>, reason: String) -> Refusal {
+    Refusal {
         knob: "dma-latency-us".to_owned(),
         path: DMA_LATENCY.to_owned(),
         wanted: us.to_string(),
         found: found.map(|us| us.to_string()),
         reason,
-    };
+    }
+}
+
+/// The latency in force, in microseconds, where `us` is wanted.
+pub(super) async fn dma_latency(host: &dyn Host, us: u32) -> Result<i32, Refusal> {
+    let found = latency(host).await;
+    found.map_err(|reason| refuse_latency(us, None, reason))
+}
+
+/// Starts a process that holds the file open with the wanted latency, which is in force for just as
+/// long (Documentation/power/pm_qos_interface.rst), and waits until the kernel says so.
+pub(super) async fn hold_dma_latency(host: &dyn Host, us: u32) -> Result<ServiceId, Refusal> {
+    let refuse = |found: Option<i32>, reason: String| refuse_latency(us, found, reason);
     // Without this a machine that lacks the file would get an ordinary one.
-    latency(host).await.map_err(|reason| refuse(None, reason))?;
+    dma_latency(host, us).await?;
     // The file takes ten hexadecimal characters; descriptor 3 stays open in `sleep`.
     let script = "exec 3>\"$1\"; printf '0x%08x' \"$2\" >&3; exec sleep infinity";
     let us_text = us.to_string();

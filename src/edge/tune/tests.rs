@@ -34,7 +34,7 @@ fn resolve(text: &str) -> Resolved {
 }
 
 /// A machine with every knob that a profile can name.
-const MACHINE: [(&str, &str); 30] = [
+const MACHINE: [(&str, &str); 34] = [
     (BOOT_ID, "boot-1\n"),
     (THP, "always [madvise] never\n"),
     (
@@ -83,6 +83,13 @@ const MACHINE: [(&str, &str); 30] = [
     ("/proc/irq/24/nvme0q1/x", ""),
     ("/proc/irq/25/smp_affinity_list", "0-3\n"),
     ("/dev/cpu_dma_latency", "\u{0}\u{5}\u{0}\u{0}"),
+    ("/proc/self/cgroup", "0::/user.slice/user-1.slice\n"),
+    ("/sys/fs/cgroup/cgroup.procs", ""),
+    ("/sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu io\n"),
+    (
+        "/sys/fs/cgroup/user.slice/cgroup.subtree_control",
+        "cpu io\n",
+    ),
 ];
 
 /// One of each kind; 15 files change.
@@ -101,6 +108,7 @@ sysctl "net.ipv4.tcp_rmem" 4096 131072 8388608
 sysfs "/sys/block/nvme*/queue/nr_requests" 64
 block "nvme*" { scheduler "kyber"; }
 irq-affinity "nvme*" "0,1"
+cpus "1-2"
 "#;
 
 fn machine() -> (TempDir, FakeRoot) {
@@ -182,6 +190,19 @@ fn every_kind_of_knob_is_set_and_put_back() {
     check("/sys/block/sda/queue/scheduler", "[mq-deadline] none");
     check("/proc/irq/24/smp_affinity_list", "0-1");
     check("/proc/irq/25/smp_affinity_list", "0-3");
+    let cgroup = format!("/sys/fs/cgroup/matrix-{}", std::process::id());
+    check(&format!("{cgroup}/cpuset.cpus"), "1-2");
+    let cpus = applied.cpus.clone().unwrap();
+    assert_eq!(cpus.show(), "1-2 (cgroup)");
+    let held = cpus.hold(vec!["fio".to_owned()]);
+    assert_eq!(
+        held[2..],
+        [
+            "echo 0 > \"$0/cgroup.procs\" && exec \"$@\"",
+            &cgroup,
+            "fio"
+        ]
+    );
 
     let rows = run(release(&host, &applied, journal())).unwrap();
     assert!(
@@ -195,11 +216,12 @@ fn every_kind_of_knob_is_set_and_put_back() {
 fn a_profile_takes_few_round_trips() {
     let (_folder, host) = machine();
     let applied = run(apply(&host, &resolve(EVERYTHING), journal())).unwrap();
-    // Journal and boot; two levels of patterns; read; journal; write and read back; journal.
-    assert_eq!(host.batches.replace(0), 7);
+    // Journal and boot; two levels of patterns; read; the own cgroup, those above; journal; write and
+    // read back; the CPUs; the new cgroup, its CPUs; journal.
+    assert_eq!(host.batches.replace(0), 12);
     run(release(&host, &applied, journal())).unwrap();
-    // Journal and boot; hyperthreads: read, write; the others: read, write; journal.
-    assert_eq!(host.batches.get(), 6);
+    // Journal and boot; hyperthreads: read, write; the others: read, write; the cgroup; journal.
+    assert_eq!(host.batches.get(), 7);
 }
 
 #[test]
@@ -414,6 +436,35 @@ fn profiles_are_not_stacked() {
 }
 
 #[test]
+fn others_are_told_of_a_profile_of_roots() {
+    let (_folder, host) = machine();
+    let place = Place {
+        own: "/home/x/profile.json".into(),
+        of_root: Some(JOURNAL.into()),
+    };
+    assert_eq!(run(of_root(&host, &place)), None);
+    run(apply(&host, &resolve("thp never"), journal())).unwrap();
+    let told = run(of_root(&host, &place)).unwrap();
+    assert!(
+        told.starts_with("root's profile `test` is applied since "),
+        "{told}"
+    );
+    assert!(
+        told.ends_with("only root can put it back: `sudo matrix machine revert`"),
+        "{told}"
+    );
+    host.put(JOURNAL, "?").unwrap();
+    let told = run(of_root(&host, &place)).unwrap();
+    assert!(
+        told.starts_with("whether root has left a profile applied cannot be seen: "),
+        "{told}"
+    );
+    host.put(BOOT_ID, "boot-2\n").unwrap();
+    run(journal::remove(&host, journal())).unwrap();
+    assert_eq!(run(of_root(&host, &place)), None);
+}
+
+#[test]
 fn after_a_reboot_only_what_outlives_it_is_put_back() {
     let (_folder, host) = machine();
     let firmware = "/sys/class/firmware-attributes/x/attributes/Turbo/current_value";
@@ -467,11 +518,11 @@ fn the_dma_latency_is_held_by_a_service() {
     let (_folder, host) = machine();
     let profile = resolve("dma-latency-us 3; drop-caches #true; cpus \"1-2\"");
     let applied = run(apply(&host, &profile, journal())).unwrap();
-    assert_eq!(applied.cpus.as_ref().unwrap().cpus(), [1, 2]);
+    assert_eq!(applied.cpus.as_ref().unwrap().cpus.cpus(), [1, 2]);
     assert!(applied.drop_caches && applied.dma_latency.is_some());
     assert_eq!(host.get("/proc/sys/vm/drop_caches").unwrap(), "3\n");
     run(release(&host, &applied, journal())).unwrap();
-    assert_eq!(host.commands.borrow().last().unwrap(), "stop 1");
+    assert!(host.commands.borrow().contains(&"stop 1".to_owned()));
 }
 
 #[test]
@@ -492,6 +543,29 @@ fn a_journal_that_cannot_be_read_is_never_overwritten() {
         r#"{"version":9,"boot_id":"","profile":"","since":"","state":"applied","entries":[],"services":[]}"#,
         "it has version 9, not 1",
     );
+}
+
+#[test]
+fn a_confirmation_that_is_not_whole_is_none() {
+    let (_folder, host) = machine();
+    let profile = resolve("thp never; sysctl vm.swappiness 10");
+    run(apply(&host, &profile, journal())).unwrap();
+    let whole = host.get(JOURNAL).unwrap();
+    let (first, second) = whole.split_once('\n').unwrap();
+    assert_eq!(second, "{\"without\":[]}\n");
+    for torn in [format!("{first}\n"), format!("{first}\n{{\"with")] {
+        host.put(JOURNAL, &torn).unwrap();
+        let found = run(status(&host, journal())).unwrap();
+        let Status::Active { unfinished, .. } = found else {
+            panic!("{found:?}");
+        };
+        assert!(unfinished);
+        // What the kernel made of our value is not taken for somebody else's.
+        host.put(SWAPPINESS, "11\n").unwrap();
+        run(revert(&host, journal())).unwrap();
+        assert_eq!(host.get(SWAPPINESS).unwrap(), "60\n");
+        run(apply(&host, &profile, journal())).unwrap();
+    }
 }
 
 #[test]
@@ -516,6 +590,85 @@ fn a_knob_that_cannot_be_put_back_stays_in_the_journal() {
 }
 
 #[test]
+fn the_workload_has_a_cgroup_where_one_can_be() {
+    let check = |files: &[(&str, &str)], expected: Option<&str>| {
+        let folder = tempfile::tempdir().unwrap();
+        let host = FakeRoot::new(folder.path());
+        host.put("/sys/devices/system/cpu/online", "0-3\n").unwrap();
+        host.put(BOOT_ID, "boot-1\n").unwrap();
+        for (path, text) in files {
+            host.put(path, text).unwrap();
+        }
+        let before = contents(folder.path());
+        let applied = run(apply(&host, &resolve("cpus \"1-2\""), journal())).unwrap();
+        let cpus = applied.cpus.clone().unwrap();
+        let expected = expected.map(|above| format!("{above}/matrix-{}", std::process::id()));
+        assert_eq!(cpus.cgroup, expected, "{files:?}");
+        if expected.is_none() {
+            assert_eq!(
+                cpus.hold(vec!["fio".to_owned()]),
+                ["taskset", "-c", "1-2", "fio"]
+            );
+        }
+        run(release(&host, &applied, journal())).unwrap();
+        assert_eq!(contents(folder.path()), before);
+    };
+    const OWN: &str = "/proc/self/cgroup";
+    check(&[], None);
+    check(&[(OWN, "0::/\n")], None);
+    let own = (OWN, "0::/a/b\n");
+    check(
+        &[own, ("/sys/fs/cgroup/a/cgroup.subtree_control", "cpu\n")],
+        None,
+    );
+    // Nothing can be made there, as in a container: the fake makes an ordinary folder.
+    check(
+        &[own, ("/sys/fs/cgroup/a/cgroup.subtree_control", "cpuset\n")],
+        None,
+    );
+    check(
+        &[
+            own,
+            ("/sys/fs/cgroup/a/cgroup.procs", ""),
+            ("/sys/fs/cgroup/a/cgroup.subtree_control", "cpuset\n"),
+            ("/sys/fs/cgroup/cgroup.subtree_control", "cpuset\n"),
+        ],
+        Some("/sys/fs/cgroup/a"),
+    );
+    check(
+        &[
+            (OWN, "3:cpuset:/\n1:name=systemd:/x\n0::/x\n"),
+            ("/sys/fs/cgroup/cpuset/cgroup.procs", ""),
+            ("/sys/fs/cgroup/cpuset/cpuset.mems", "0\n"),
+        ],
+        Some("/sys/fs/cgroup/cpuset"),
+    );
+    check(
+        &[
+            (OWN, "1:name=systemd:/x\n0::/x\n"),
+            ("/sys/fs/cgroup/unified/cgroup.procs", ""),
+            ("/sys/fs/cgroup/unified/cgroup.subtree_control", "cpuset\n"),
+        ],
+        Some("/sys/fs/cgroup/unified"),
+    );
+}
+
+#[test]
+fn a_cgroup_in_use_stays_in_the_journal() {
+    let (folder, host) = machine();
+    let before = contents(folder.path());
+    run(apply(&host, &resolve("cpus \"1-2\""), journal())).unwrap();
+    let procs = format!("/sys/fs/cgroup/matrix-{}/cgroup.procs", std::process::id());
+    host.put(&procs, "77\n").unwrap();
+    let rows = run(revert(&host, journal())).unwrap();
+    assert!(rows[0].has_failed(), "{rows:?}");
+    host.put(&procs, "").unwrap();
+    let rows = run(revert(&host, journal())).unwrap();
+    assert_eq!((rows.len(), &rows[0].outcome), (1, &Outcome::PutBack));
+    assert_eq!(contents(folder.path()), before);
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let (folder, host) = machine();
     let before = contents(folder.path());
@@ -529,6 +682,11 @@ fn a_dry_run_changes_nothing() {
     assert_eq!(rows, ["thp madvise→never", "smt on→on"]);
     assert_eq!(dry.refused[0].knob, "sysctl vm.x");
     assert_eq!(dry.skipped[0].knob, "sysctl vm.y");
+    let profile = resolve("cpus \"0\"; dma-latency-us 3; drop-caches #true");
+    let dry = run(dry_run(&host, &profile)).unwrap();
+    assert_eq!(dry.held, ["cpus 0", "drop-caches", "dma-latency-us 3"]);
+    let dry = run(dry_run(&host, &resolve("cpus \"9\""))).unwrap();
+    assert_eq!((dry.refused[0].knob.as_str(), dry.held.len()), ("cpus", 0));
     assert_eq!(contents(folder.path()), before);
 }
 
@@ -549,11 +707,24 @@ huge-pages 4 optional=#true
 sysctl "vm.swappiness" 11
 sysctl "vm.dirty_bytes" 104857600
 block "loop0" optional=#true { scheduler "mq-deadline"; }
+cpus "0"
 "#;
 
-fn real_knobs() -> [String; 7] {
+/// Values, and cgroups that are ours.
+fn real_knobs() -> Vec<String> {
     let host = FakeRoot::new("/");
-    REAL_KNOBS.map(|path| host.get(path).unwrap_or_default())
+    let mut found = REAL_KNOBS
+        .map(|path| host.get(path).unwrap_or_default())
+        .to_vec();
+    if let Some(cgroup) = run(cpus::place(&host)) {
+        let above = Path::new(&cgroup).parent().unwrap();
+        let names = fs::read_dir(above)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap());
+        found.extend(names.filter(|name| name.starts_with("matrix-")));
+    }
+    found
 }
 
 /// The knobs of this machine for one test program at a time.
@@ -585,6 +756,10 @@ fn the_knobs_of_this_machine() {
     assert_eq!(during[3], "11\n");
     assert_eq!(during[5], "0\n");
     assert_eq!(applied.rows.len() + applied.skipped.len(), 6);
+    assert_eq!(
+        during.len() - before.len(),
+        usize::from(applied.cpus.unwrap().cgroup.is_some())
+    );
 }
 
 /// Which folder the victim works on.

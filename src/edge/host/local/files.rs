@@ -31,6 +31,7 @@ pub fn carry_out(op: FileOp) -> Result<FileReply, HostError> {
         FileOp::Read { path, bytes_max } => read(&path, bytes_max).map(FileReply::Bytes),
         FileOp::Write { path, bytes } => write(&path, &bytes).map(done),
         FileOp::Replace { path, bytes } => replace(&path, &bytes).map(done),
+        FileOp::Append { path, bytes } => append(&path, &bytes).map(done),
         FileOp::List { path } => list(&path).map(FileReply::Names),
         FileOp::MakeDir { path } => fs::create_dir_all(&path)
             .map_err(failed("create folder", &path))
@@ -91,6 +92,14 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
         return Err(HostError::new(HostErrorKind::Other, message));
     }
     Ok(())
+}
+
+fn append(path: &Path, bytes: &[u8]) -> Result<(), HostError> {
+    OpenOptions::new()
+        .append(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(bytes))
+        .map_err(failed("append to", path))
 }
 
 /// A name beside `path` that nobody else uses.
@@ -350,6 +359,17 @@ mod tests {
             write(Path::new("/dev/full"), b"x").unwrap_err().kind,
             HostErrorKind::NoSpace
         );
+    }
+
+    #[test]
+    fn appending_needs_a_file() {
+        let (_kept, dir) = folder();
+        let path = dir.join("f");
+        let refused = append(&path, b"x").unwrap_err();
+        assert_eq!(refused.kind, HostErrorKind::NotFound);
+        fs::write(&path, "one\n").unwrap();
+        append(&path, b"two\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"one\ntwo\n");
     }
 
     #[test]

@@ -1,0 +1,161 @@
+//! Owns reading what `perf stat -x,` counts, with or without `-I`.
+//! Does not know which events there are.
+
+use std::collections::BTreeMap;
+
+use super::text::{number, shorten};
+use super::{Found, READINGS_MAX};
+use crate::words::sample::Reading;
+
+/// Milliseconds of CPU time, such as `cpu-clock`.
+const MILLISECONDS: &str = "msec";
+
+#[derive(Default)]
+struct Event {
+    sum: f64,
+    unit: String,
+}
+
+/// Lines are `value,unit,event,…`, with `-I` behind the time in seconds and once for each interval
+/// (perf-stat(1), "CSV FORMAT"). A reading for each event: how often it was counted, with `-I` per
+/// second; CPU time per second is a number of CPUs. Events that this machine does not count are told
+/// in one warning. Other lines are those of the program that perf has started.
+pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
+    let mut events: BTreeMap<&str, Event> = BTreeMap::new();
+    let mut order: Vec<&str> = Vec::new();
+    let mut uncounted: Vec<&str> = Vec::new();
+    let mut seconds = None;
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split(',').map(str::trim).collect();
+        let is_value = |field: &str| field.starts_with('<') || number(field).is_ok();
+        let (time, rest) = match fields[..] {
+            [time, value, ..] if is_value(value) => (number(time).ok(), &fields[1..]),
+            _ => (None, &fields[..]),
+        };
+        let [value, unit, event, _, ..] = rest[..] else {
+            continue;
+        };
+        if !is_value(value) || !event.contains(char::is_alphabetic) || unit.starts_with('<') {
+            continue;
+        }
+        seconds = time.or(seconds);
+        let Ok(value) = number(value) else {
+            if !uncounted.contains(&event) {
+                uncounted.push(event);
+            }
+            continue;
+        };
+        let counted = events.entry(event).or_insert_with(|| {
+            order.push(event);
+            Event::default()
+        });
+        counted.sum += value;
+        counted.unit = unit.to_owned();
+    }
+    // One that was counted in another interval is no news.
+    uncounted.retain(|event| !events.contains_key(event));
+    let names: Vec<String> = uncounted
+        .iter()
+        .map(|e| format!("`{}`", shorten(e)))
+        .collect();
+    let names = names.join(", ");
+    if events.is_empty() {
+        return Err(match uncounted.is_empty() {
+            true => "no event counts: print them with `perf stat -x,`".to_owned(),
+            false => format!("this machine counts none of the events: {names}"),
+        });
+    }
+    if !uncounted.is_empty() {
+        found.warn(format!("this machine does not count {names}"));
+    }
+    for name in order.into_iter().take(READINGS_MAX) {
+        let Event { sum, unit } = &events[name];
+        let (value, unit) = match (seconds, unit.as_str()) {
+            (Some(seconds), MILLISECONDS) => (sum / 1e3 / seconds, "CPUs".to_owned()),
+            (Some(seconds), "") => (sum / seconds, "1/s".to_owned()),
+            (Some(seconds), unit) => (sum / seconds, format!("{unit}/s")),
+            (None, unit) => (*sum, unit.to_owned()),
+        };
+        if value.is_finite() {
+            found.metrics.push(Reading {
+                name: name.to_owned(),
+                value,
+                unit,
+                better: None,
+            });
+        }
+    }
+    match found.metrics.is_empty() {
+        true => Err("the intervals have no length".to_owned()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `perf stat -a -x, -I 500` (perf 6.1) in a virtual machine without performance counters.
+    const INTERVALS: &str = "\
+     0.500000000,1020.19,msec,cpu-clock,1020191778,100.00,2.040,CPUs utilized
+     0.500000000,402,,context-switches,1020187108,100.00,394.045,/sec
+     0.500000000,<not supported>,,cycles,0,100.00,,
+     0.500000000,<not supported>,,branch-misses,0,100.00,,
+     1.000000000,980.81,msec,cpu-clock,1047173073,100.00,2.094,CPUs utilized
+     1.000000000,598,,context-switches,1047173582,100.00,560.557,/sec
+     1.000000000,<not supported>,,cycles,0,100.00,,
+     1.000000000,<not supported>,,branch-misses,0,100.00,,
+";
+
+    fn read(text: &str) -> Result<(Vec<(String, f64, String)>, Vec<String>), String> {
+        let mut found = Found::default();
+        parse(text, &mut found)?;
+        let readings = found.metrics.into_iter().map(|m| (m.name, m.value, m.unit));
+        Ok((readings.collect(), found.warnings))
+    }
+
+    #[test]
+    fn intervals_are_rates() {
+        let (readings, warnings) = read(INTERVALS).unwrap();
+        let expected = [
+            ("cpu-clock".to_owned(), 2.001, "CPUs".to_owned()),
+            ("context-switches".to_owned(), 1000.0, "1/s".to_owned()),
+        ];
+        assert_eq!(readings, expected);
+        let expected = ["this machine does not count `cycles`, `branch-misses`"];
+        assert_eq!(warnings, expected);
+    }
+
+    #[test]
+    fn a_whole_run_is_counts() {
+        let text = "the program's own, with, commas, in it\n# started on Mon\n\n\
+                    3.5,msec,task-clock,3500000,100.00,0.9,CPUs utilized\n\
+                    7.25,Joules,power/energy-pkg/,1000,100.00,,\n\
+                    <not counted>,,cache-misses,0,0.00,,\n12,,page-faults,3500000,100.00,3.4,K/sec\n";
+        let (readings, warnings) = read(text).unwrap();
+        let expected = [
+            ("task-clock", 3.5, "msec"),
+            ("power/energy-pkg/", 7.25, "Joules"),
+            ("page-faults", 12.0, ""),
+        ];
+        let expected =
+            expected.map(|(name, value, unit)| (name.to_owned(), value, unit.to_owned()));
+        assert_eq!(readings, expected);
+        assert_eq!(warnings, ["this machine does not count `cache-misses`"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        let check = |text: &str, expected: &str| assert_eq!(read(text), Err(expected.to_owned()));
+        let none = "no event counts: print them with `perf stat -x,`";
+        check("", none);
+        check("   1.0 12 cycles\n", none);
+        // For each CPU (`-A`).
+        check("1.0,CPU0,12,,cycles,5,100.00,,\n", none);
+        check(
+            "1.0,<not supported>,,cycles,0,100.00,,\n2.0,<not supported>,,cycles,0,100.00,,\n",
+            "this machine counts none of the events: `cycles`",
+        );
+        check("0,5,,faults,1,100.00,,\n", "the intervals have no length");
+    }
+}
