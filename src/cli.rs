@@ -33,8 +33,7 @@ pub enum Exit {
     Fine = 0,
     /// A comparison that gates found a regression.
     Regression = 1,
-    /// The command line or a file is wrong, or the store cannot be used. What was measured before a run met
-    /// such an error is stored.
+    /// The command line or a file is wrong, or the store failed; what was measured before is kept.
     Usage = 2,
     /// Some cells failed, a file was refused by its parser, or a machine is not as it should be.
     Failed = 3,

@@ -13,7 +13,7 @@ use super::load::{self, Looked, load};
 use super::session::{Choosing, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::edge::store::Store;
+use crate::edge::store::{Live, Store};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
@@ -222,10 +222,11 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let chosen = args
         .choosing
         .choose(&plan, &loaded, Some(&store.borrow()))?;
-    let is_begun = confirm::is_begun(&plan, &store.borrow())?;
-    let mut names = chosen.known.machines(&plan, is_begun);
+    let begun = confirm::is_begun(&plan, &store.borrow())?;
+    let mut names = chosen.known.machines(&plan, begun);
     if names.is_empty() {
-        names.extend(left_by_dead_runs(&looked, &store.borrow()).await?);
+        let live = store.borrow().live_left_by(|_, _| true)?;
+        names.extend(left_by_dead_runs(&looked, &live).await);
     }
     if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
@@ -279,15 +280,14 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
 
 /// A machine that has to be put back though there is nothing to measure on it. One is enough: local
 /// machines are one and the same.
-async fn left_by_dead_runs(looked: &Looked, store: &Store) -> Result<Option<String>, Stop> {
-    let live = store.live_left_by(|_, _| true)?;
+async fn left_by_dead_runs(looked: &Looked, live: &[Live]) -> Option<String> {
     for (name, machine) in looked.machines.iter() {
         let with_setups = live.iter().any(|live| live.machine == name);
         if tune::is_left(machine, with_setups).await {
-            return Ok(Some(name.to_owned()));
+            return Some(name.to_owned());
         }
     }
-    Ok(None)
+    None
 }
 
 fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {

@@ -218,10 +218,14 @@ impl<'a> Session<'a> {
         }
         let is_over = stops.soon.is_cancelled() || total.late.is_some();
         if result.is_ok() && !is_over && self.calibrate.is_none() {
-            result = self
-                .confirm(site, names, &around, stops)
-                .await
-                .map(|again| total.add(again));
+            let again = self.confirm(site, names, &around, stops).await;
+            // What a rerun lacks is no cell that was left out.
+            result = again.map(|again| {
+                total.add(Summary {
+                    late: None,
+                    ..again
+                })
+            });
         }
         // Whatever came of it: the machines are put back before anybody else may have them.
         let left = around.leave(site).await.map_err(stop_of);

@@ -186,6 +186,16 @@ impl Plan<'_> {
         self.steps.runs.keys[run as usize]
     }
 
+    /// Measurements at the same time of each machine, by its number on the axis.
+    pub fn slots(&self) -> Vec<u32> {
+        let labels = self
+            .cells
+            .axis("machine")
+            .map(|axis| &self.cells.axes[axis].labels);
+        let slots = |name: &String| self.matrix.machine(name).map_or(1, |it| it.slots);
+        labels.map_or(vec![1], |labels| labels.iter().map(slots).collect())
+    }
+
     /// What `{{ bin }}` holds in a cell.
     pub fn subject_of(&self, cell: usize) -> Subject {
         self.steps.subjects.of(self.cells.cell(cell))
@@ -397,8 +407,8 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
     graph
 }
 
-/// How long a plan takes: steps of one machine one after the other, machines side by side; and the
-/// longest chain of steps that need each other.
+/// How long a plan takes: steps of one machine one after the other but for its slots, machines side by side;
+/// and the longest chain of steps that need each other.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
     pub total: Duration,
@@ -433,12 +443,18 @@ pub fn build_weights(plan: &Plan, todo: &Todo, durations: &Durations) -> Vec<Wei
     weights
 }
 
+/// When a chain ends, its comparison (the first of equals counts) and its run step.
+type Longest = (Duration, Reverse<(u16, u32)>, u32);
+
 pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
     let steps = &plan.steps;
     let machine = plan.cells.axis("machine").unwrap_or(0);
     let mut by_machine = vec![Duration::ZERO; plan.cells.axes[machine].values.len()];
-    let mut add = |cell: u32, duration: Duration| {
-        by_machine[usize::from(plan.cells.cell(cell as usize)[machine])] += duration;
+    let slots = plan.slots();
+    let mut add = |cell: u32, duration: Duration, is_build: bool| {
+        let machine = usize::from(plan.cells.cell(cell as usize)[machine]);
+        let slots = if is_build { 1 } else { slots[machine] };
+        by_machine[machine] += duration / slots;
     };
     let mut chains = Chains {
         plan,
@@ -450,20 +466,19 @@ pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
     for (build, step) in (0..).zip(&steps.builds.steps) {
         let duration = chains.duration(Node::Build(build));
         chains.builds.push(duration);
-        add(step.cell, duration);
+        add(step.cell, duration, true);
     }
     for (setup, shared) in (0..).zip(&steps.setups) {
         let mut ends = Vec::with_capacity(shared.steps.len());
         for (step, Step { cell, .. }) in (0..).zip(&shared.steps) {
             let duration = chains.duration(Node::Setup(setup, step));
             ends.push(chains.before(*cell, usize::from(setup)).0 + duration);
-            add(*cell, duration);
+            add(*cell, duration, false);
         }
         chains.setups.push(ends);
     }
     // Of the chains that are equally long the one that ends in the first comparison, else the first.
-    type Chain = (Duration, Reverse<(u16, u32)>, u32);
-    let mut longest: Option<Chain> = None;
+    let mut longest: Option<Longest> = None;
     for (cell, &run) in (0..).zip(&steps.runs.of_cell) {
         if todo.rounds[run as usize] == 0 {
             continue;
@@ -471,7 +486,7 @@ pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
         let duration = chains.duration(Node::Run(run));
         let first = steps.runs.cells[run as usize];
         if first == cell {
-            add(cell, duration);
+            add(cell, duration, false);
         }
         let end = chains.before(first, steps.setups.len()).0 + duration;
         let compares = (0..).zip(&plan.compares);

@@ -310,6 +310,7 @@ struct Spent<'a> {
     plan: &'a Plan<'a>,
     todo: &'a Todo,
     machine: usize,
+    slots: Vec<u32>,
     by_machine: BTreeMap<u16, Duration>,
     builds: HashSet<u32>,
     setups: HashSet<(usize, u32)>,
@@ -321,6 +322,7 @@ impl<'a> Spent<'a> {
             plan,
             todo,
             machine: plan.cells.axis("machine").unwrap_or(0),
+            slots: plan.slots(),
             by_machine: BTreeMap::new(),
             builds: HashSet::new(),
             setups: HashSet::new(),
@@ -331,7 +333,9 @@ impl<'a> Spent<'a> {
     fn add(&mut self, run: u32, durations: &Durations, budget: Duration) -> bool {
         let Spent { plan, todo, .. } = *self;
         let step = plan.run_step(run);
-        let mut cost = (durations.run)(step.key) * todo.rounds[run as usize];
+        let machine = plan.cells.cell(step.cell as usize)[self.machine];
+        let slots = self.slots[usize::from(machine)];
+        let mut cost = (durations.run)(step.key) * todo.rounds[run as usize] / slots;
         let is_built = !matches!(plan.subject_of(step.cell as usize), Subject::Unbuilt(_));
         let build = plan.build_of(step.cell as usize).filter(|build| {
             !is_built && todo.builds[*build as usize] && !self.builds.contains(build)
@@ -343,9 +347,8 @@ impl<'a> Spent<'a> {
         let setups: Vec<(usize, u32)> = setups.filter(|it| !self.setups.contains(it)).collect();
         for (setup, step) in &setups {
             let key = plan.steps.setups[*setup].steps[*step as usize].key;
-            cost += (durations.setup)(key);
+            cost += (durations.setup)(key) / slots;
         }
-        let machine = plan.cells.cell(step.cell as usize)[self.machine];
         let spent = self.by_machine.entry(machine).or_default();
         if *spent + cost > budget {
             return false;

@@ -182,17 +182,18 @@ fn broken_builds(
     Ok(broken)
 }
 
+/// A version, by its place on the axis, and the session that it is compared with.
+type VersionAt = (u16, Option<i64>);
+
 /// What differs between versions, asked of git once for each pair.
 struct Differences<'a> {
     plan: &'a Plan<'a>,
     world: &'a World<'a>,
     /// What labels meant before.
     commits: &'a OldInputs,
-    known: RefCell<HashMap<Since, Option<Rc<Difference>>>>,
+    /// By version, in the order of the axis, and session.
+    known: RefCell<HashMap<VersionAt, Option<Rc<Difference>>>>,
 }
-
-/// A version, in the order of the axis, and the session since which it may differ.
-type Since = (u16, Option<i64>);
 
 struct Difference {
     version: String,

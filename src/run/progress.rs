@@ -81,11 +81,7 @@ impl Progress for Lines {
             say(&line);
         }
         match event {
-            Event::Started { measurements, .. } => {
-                self.total = *measurements;
-                self.started = Instant::now();
-            }
-            Event::Again { measurements, .. } => {
+            Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
                 *self = Lines {
                     total: *measurements,
                     ..Lines::default()
@@ -152,11 +148,7 @@ impl Progress for Bars {
             self.bar.println(line);
         }
         match event {
-            Event::Started { measurements, .. } => {
-                self.bar.set_length(*measurements);
-                self.bar.enable_steady_tick(Duration::from_millis(200));
-            }
-            Event::Again { measurements, .. } => {
+            Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
                 self.bar.reset();
                 self.bar.set_length(*measurements);
                 self.bar.enable_steady_tick(Duration::from_millis(200));

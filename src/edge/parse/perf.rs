@@ -107,7 +107,9 @@ mod tests {
      1.000000000,<not supported>,,branch-misses,0,100.00,,
 ";
 
-    fn read(text: &str) -> Result<(Vec<(String, f64, String)>, Vec<String>), String> {
+    type Readings = Vec<(String, f64, String)>;
+
+    fn read(text: &str) -> Result<(Readings, Vec<String>), String> {
         let mut found = Found::default();
         parse(text, &mut found)?;
         let readings = found.metrics.into_iter().map(|m| (m.name, m.value, m.unit));

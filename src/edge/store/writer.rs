@@ -2,11 +2,12 @@
 //! Does not know who waits for them.
 
 use std::io;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SendError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Record, Recorded, Store, StoreError};
+use super::{Record, Recorded, Store, StoreError, StoreErrorKind};
 
 /// Results that one sync makes durable.
 pub const RESULTS_PER_SYNC_MAX: usize = 512;
@@ -26,6 +27,8 @@ struct Request {
 
 /// Writes in the order in which it is asked. Dropping it writes what is left, and waits for that.
 pub struct Writer {
+    /// For errors.
+    file: PathBuf,
     sender: Option<SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,10 +36,12 @@ pub struct Writer {
 impl Writer {
     pub(super) fn start(mut store: Store) -> io::Result<Writer> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
+        let file = store.file.clone();
         let thread = thread::Builder::new()
             .name("writer".to_owned())
             .spawn(move || while write_some(&mut store, &receiver) {})?;
         Ok(Writer {
+            file,
             sender: Some(sender),
             thread: Some(thread),
         })
@@ -55,9 +60,12 @@ impl Writer {
             is_awaited,
             tell: Box::new(tell),
         };
-        if let Some(sender) = &self.sender {
-            // Fails only if the thread has panicked; dropping this tells of it.
-            let _ = sender.send(request);
+        if let Some(sender) = &self.sender
+            && let Err(SendError(request)) = sender.send(request)
+        {
+            let detail = "the thread that writes has ended";
+            let error = StoreError::new(&self.file, StoreErrorKind::Io, detail);
+            (request.tell)(Err(error));
         }
     }
 }
