@@ -61,7 +61,16 @@ const HOMES: [(&str, &[&str]); 13] = [
     ("csv", &["edge/csv"]),
     (
         "tokio",
-        &["run/execute", "run/setup", "edge/", "cli", "main"],
+        &[
+            "run/execute",
+            "run/measure",
+            "run/monitor",
+            "run/setup",
+            "run/tune",
+            "edge/",
+            "cli",
+            "main",
+        ],
     ),
 ];
 

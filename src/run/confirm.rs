@@ -59,8 +59,12 @@ pub async fn confirm(
         }
         answers = eligible(job, preset, is_built)?;
     }
-    let store = job.site.store.borrow();
-    store.confirmed(&unfinished(plan, &store)?)?;
+    // Only those of the machines at hand: others may have their turn later.
+    let unfinished = answers
+        .iter()
+        .filter(|answer| answer.again.is_some_and(|again| !again.noted.finished));
+    let done: Vec<Pair> = unfinished.map(|answer| answer.pair.clone()).collect();
+    job.site.store.borrow().confirmed(&done)?;
     Ok(total)
 }
 
