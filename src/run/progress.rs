@@ -20,13 +20,6 @@ pub trait Progress {
     fn event(&mut self, event: &Event);
 }
 
-/// Nobody.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn event(&mut self, _: &Event) {}
-}
-
 /// Each of several readers, in order.
 pub struct Several(pub Vec<Box<dyn Progress>>);
 
@@ -110,8 +103,7 @@ impl Progress for Lines {
             Event::Spared { measurements, .. } => {
                 self.total = self.total.saturating_sub(*measurements)
             }
-            Event::Repeats { more: true, .. } => self.total += 1,
-            Event::Repeats { more: false, .. } => self.total = self.total.saturating_sub(1),
+            Event::Repeats { .. } => self.total += 1,
             _ => {}
         }
     }
@@ -172,8 +164,7 @@ impl Progress for Bars {
                 let length = self.bar.length().unwrap_or(0);
                 self.bar.set_length(length.saturating_sub(*given_up));
             }
-            Event::Repeats { more: true, .. } => self.bar.inc_length(1),
-            Event::Repeats { more: false, .. } => self.bar.dec_length(1),
+            Event::Repeats { .. } => self.bar.inc_length(1),
             Event::Finished { .. } => self.bar.finish_and_clear(),
             _ => {}
         }
