@@ -90,7 +90,9 @@ async fn measured(
         store: &store,
         progress: &progress,
     };
-    let chosen = choosing.choose(&session.plan()?, &loaded, Some(&store.borrow()), None)?;
+    let plan = session.plan()?;
+    let mut chosen = choosing.choose(&plan, &loaded, Some(&store.borrow()), None)?;
+    chosen.known.measure_all(&plan, args.rounds);
     let names = BTreeSet::from([machine.clone()]);
     let mut signals = signals()?;
     let done = session.run(&names, chosen, &mut signals).await;

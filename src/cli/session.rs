@@ -333,7 +333,7 @@ impl<'a> Session<'a> {
         let repetition = std::mem::take(&mut chosen.known.repetition);
         let stored = |run: usize| chosen.stored(run);
         let summary = match self.calibrate {
-            Some(rounds) => calibrate::measure(&job, rounds, stops).await,
+            Some(rounds) => calibrate::measure(&job, &todo, rounds, stops).await,
             None => execute::run(&job, &todo, &stored, repetition, stops).await,
         };
         let mut summary = summary.map_err(stop_of)?;
@@ -398,7 +398,10 @@ impl<'a> Session<'a> {
     fn choose_again(&self, plan: &Plan, out: &Out) -> Result<Chosen, Stop> {
         let store = self.store.borrow();
         let artifacts = &self.loaded.artifacts;
-        let known = lookup::known(plan, Some(&store), artifacts)?;
+        let mut known = lookup::known(plan, Some(&store), artifacts)?;
+        if let Some(rounds) = self.calibrate {
+            known.measure_all(plan, rounds);
+        }
         let asked = self.choosing.asked();
         Ok(choose_again(plan, known, &store, &asked, out, now_ms())?)
     }

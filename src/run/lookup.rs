@@ -83,6 +83,12 @@ impl Known {
         self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
     }
 
+    /// Makes so many rounds of every run step what is to be done, with the builds that they need.
+    pub fn measure_all(&mut self, plan: &Plan, rounds: u32) {
+        let rounds = vec![rounds; plan.steps.runs.len()];
+        self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
+    }
+
     /// Names of the machines on which there is something to do, or of `all`.
     pub fn machines(&self, plan: &Plan, all: bool) -> BTreeSet<String> {
         let runs = self.todo.rounds.iter().enumerate();
