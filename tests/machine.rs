@@ -314,7 +314,12 @@ fn a_killed_run_is_put_back_by_whoever_comes_next() {
         std::thread::sleep(Duration::from_millis(20 + 60 * n));
         signal(&child, rustix::process::Signal::KILL);
         child.wait().unwrap();
-        was_set += u32::from(read(KNOB) == OURS);
+        if read(KNOB) == OURS {
+            was_set += 1;
+            let status = place.matrix(&["machine", "status", "--json"], 0);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            assert_eq!(status["left"], true, "{status}");
+        }
         match n % 2 {
             0 => place.matrix(&["machine", "revert"], 0),
             _ => place.matrix(&["run", "m.toml"], 0),

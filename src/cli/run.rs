@@ -54,8 +54,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Which direction is better in a file: `higher` or `lower`
-    #[arg(long, value_name = "DIRECTION", requires = "csv", default_value = "higher", value_parser = better)]
-    better: Better,
+    #[arg(long, value_name = "DIRECTION", requires = "csv", value_parser = better)]
+    better: Option<Better>,
     /// The smallest change that matters in a file
     #[arg(long, value_name = "PERCENT", requires = "csv", default_value = "2%", value_parser = percent)]
     min_effect: f64,
@@ -107,7 +107,11 @@ pub fn compare(args: CompareArgs) -> Exit {
     let mut sources = Sources::default();
     let result = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
         (Some(file), true) => {
-            sides::report(file, args.better, args.min_effect).map(|report| Shown {
+            let better = args.better.unwrap_or_else(|| {
+                say("higher is taken as better; `--better lower` says otherwise");
+                Better::Higher
+            });
+            sides::report(file, better, args.min_effect).map(|report| Shown {
                 report,
                 interrupted: false,
                 ran: false,
