@@ -344,6 +344,11 @@ fn an_accepted_change_moves_the_baseline_until_it_is_taken_back() {
         (&counts["regression"], &counts["accepted"]),
         (&0.into(), &2.into())
     );
+    // Without versions there is nothing: what there is instead is said.
+    let without = lab.matrix(&["compare", "m.toml"]);
+    let told = String::from_utf8(without.stderr).unwrap();
+    assert_eq!(without.status.code(), Some(4), "{told}");
+    assert!(told.contains("stored are versions n29, n28, "), "{told}");
     // Each face says so.
     for (format, accepted) in [
         ("text", "\nregression, accepted "),

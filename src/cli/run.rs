@@ -13,6 +13,7 @@ use super::load::{self, Looked, load};
 use super::session::{Choosing, Session};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
+use crate::config::matrix::INSTALLED;
 use crate::edge::store::{Live, Store};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
@@ -98,6 +99,9 @@ fn better(text: &str) -> Result<Better, String> {
     }
 }
 
+/// Versions that are named where nothing is stored of those asked for.
+const VERSIONS_TOLD_MAX: u32 = 8;
+
 fn percent(text: &str) -> Result<f64, String> {
     let percent = parse_percent(text).filter(|percent| *percent >= 0.0);
     percent.ok_or_else(|| "a percentage such as `2%`".to_owned())
@@ -147,14 +151,27 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
+    let report = judge(
+        &plan,
+        &args.common,
+        store.as_ref(),
+        stored_failures(&plan, store.as_ref())?,
+        args.monitors,
+    )?;
+    if let Some(store) = store.filter(|_| !report.measured_anything()) {
+        let mut versions = store.versions(&loaded.matrix.name, VERSIONS_TOLD_MAX)?;
+        versions.retain(|version| version != INSTALLED);
+        if !versions.is_empty() {
+            say(&format!(
+                "nothing is stored of what was asked for; stored are versions {}: name them as the run did, \
+                 `--version {}`",
+                versions.join(", "),
+                versions[0]
+            ));
+        }
+    }
     Ok(Shown {
-        report: judge(
-            &plan,
-            &args.common,
-            store.as_ref(),
-            stored_failures(&plan, store.as_ref())?,
-            args.monitors,
-        )?,
+        report,
         interrupted: false,
         ran: false,
     })
