@@ -345,11 +345,9 @@ impl<'a> Session<'a> {
             parser: &self.loaded.parser,
             around,
         };
-        let is_ours =
-            |run: usize| lookup::machine_of(&plan, run).is_none_or(|name| names.contains(name));
-        let is_there = |run: u32| known.is_built(&plan, run as usize) && is_ours(run as usize);
+        let is_built = |run: u32| known.is_built(&plan, run as usize);
         let preset = self.common.preset.as_deref();
-        let again = confirm::confirm(&job, preset, &is_there, stops).await;
+        let again = confirm::confirm(&job, preset, names, &is_built, stops).await;
         again.map_err(stop_of)
     }
 
