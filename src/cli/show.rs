@@ -34,6 +34,14 @@ impl Stop {
     pub fn message(message: impl Into<String>) -> Self {
         Stop::usage(vec![Diagnostic::error(message)])
     }
+
+    /// As it happened on a machine.
+    pub fn on(mut self, machine: &str) -> Self {
+        for diagnostic in &mut self.diagnostics {
+            diagnostic.message = format!("machine `{machine}`: {}", diagnostic.message);
+        }
+        self
+    }
 }
 
 impl From<Diagnostic> for Stop {

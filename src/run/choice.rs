@@ -2,7 +2,7 @@
 //! Does not know how the command line says so, nor how a step is carried out.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -37,6 +37,15 @@ pub struct LeftOut {
     pub estimate_s: f64,
 }
 
+impl LeftOut {
+    /// Adds what another part has left out.
+    pub fn add(&mut self, other: LeftOut) {
+        self.cells += other.cells;
+        self.measurements += other.measurements;
+        self.estimate_s += other.estimate_s;
+    }
+}
+
 /// Why a run step is measured though it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
@@ -55,8 +64,8 @@ impl fmt::Display for Again {
     }
 }
 
-/// What counts of a run step that is measured again: rounds from `begin` on, and so many `young` ones of
-/// those before.
+/// What counts of a run step where some are measured again: rounds from `begin` on, and so many `young`
+/// ones of those before.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     begin: u32,
@@ -98,15 +107,20 @@ impl Chosen {
     }
 }
 
-/// Looks a plan up and chooses. `now_ms`: milliseconds since 1970-01-01 UTC.
+/// Chooses of a plan that was looked up, on the machines of these names or on all. `now_ms`: milliseconds
+/// since 1970-01-01 UTC.
 pub fn choose(
     plan: &Plan,
     known: Known,
     store: Option<&Store>,
     asked: &Asked,
+    names: Option<&BTreeSet<String>>,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
     let mut chosen = renew(plan, known, store, asked, now_ms)?;
+    if let Some(names) = names {
+        chosen.known.keep_only(plan, names);
+    }
     if asked.failed {
         let failed = match store {
             Some(store) => failed(plan, &chosen.known, store)?,
@@ -179,12 +193,20 @@ fn renew(
             again.insert(run, Again::TooOld { age, max_age });
         }
     }
-    // All begin together, so that rounds pair.
+    // All begin together, also what was never measured, so that rounds pair.
     let last = again
         .keys()
         .filter_map(|run| known.rounds.rounds(*run).last());
     let first = last.max().map_or(0, |last| last + 1);
     let mut counts = BTreeMap::new();
+    if !again.is_empty() {
+        let begun = Counts {
+            begin: first,
+            young: 0,
+        };
+        let never = (0..runs).filter(|run| known.rounds.count(*run) == 0);
+        counts.extend(never.map(|run| (run, begun)));
+    }
     for &run in again.keys() {
         let young = young_ones.get(&run).copied().unwrap_or(0);
         known.repetition.keep_last(run as u32, young as usize);

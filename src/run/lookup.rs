@@ -123,9 +123,9 @@ pub fn known(
     }
     let mut missing = Vec::with_capacity(keys.len());
     for run in 0..keys.len() {
-        let least = (0..repeat.min).filter(|round| !rounds.contains(run, *round));
-        let least = least.count() as u32;
-        missing.push(match least {
+        // Rounds of a step that was begun beside others do not begin at 0.
+        let had = u32::try_from(rounds.count(run)).unwrap_or(u32::MAX);
+        missing.push(match repeat.min.saturating_sub(had) {
             0 if repeat.until.is_some() => {
                 let enough = repetition.is_enough(plan, run as u32);
                 u32::from(!enough.map_err(LookupError::Template)?)
