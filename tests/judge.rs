@@ -468,16 +468,42 @@ mod confirmation {
     }
 
     #[test]
-    fn only_the_chosen_share_of_a_family_counts() {
-        let p = |chosen: usize| {
+    fn findings_that_were_not_measured_again_do_not_help_those_that_were() {
+        // Of a thousand comparisons 200 are found for sure and left alone; 20 others were measured again and
+        // came to nothing: their p-values are spread evenly.
+        let with = |p: f64| Comparison {
+            p: Some(p),
+            ..times(1.1)
+        };
+        let mut all = vec![(QUESTION, times(1.0)); 1000];
+        let again: Vec<bool> = (0..1000).map(|i| i < 20).collect();
+        for (i, (_, comparison)) in all.iter_mut().enumerate().take(220) {
+            *comparison = with(if i < 20 {
+                (i as f64 + 0.5) / 20.0
+            } else {
+                1e-6
+            });
+        }
+        let before = all.clone();
+        decide(&mut all, &again);
+        let changes = |of: &[(Question, Comparison)]| {
+            of.iter().filter(|(_, c)| c.verdict.is_change()).count()
+        };
+        assert_eq!((changes(&all[..20]), changes(&all[20..])), (0, 200));
+        assert!(all.iter().zip(&before).all(|(a, b)| a.1.p == b.1.p));
+    }
+
+    #[test]
+    fn what_was_not_measured_again_does_not_weigh_on_what_was() {
+        let q = |chosen: usize| {
             let mut all = vec![(QUESTION, times(1.0)); 100];
             all[0].1 = times(1.1);
             let again: Vec<bool> = (0..100).map(|i| i < chosen).collect();
             decide(&mut all, &again);
-            all[0].1.p.unwrap() / times(1.1).p.unwrap()
+            all[0].1.q.unwrap() / times(1.1).p.unwrap()
         };
-        assert!((p(10) - 0.1).abs() < 1e-12);
-        assert_eq!(p(100), 1.0);
-        assert_eq!(p(0), 1.0, "nothing was measured again");
+        for (chosen, times) in [(0, 100.0), (10, 10.0), (100, 100.0)] {
+            assert!((q(chosen) - times).abs() < 1e-9, "{chosen}: {}", q(chosen));
+        }
     }
 }

@@ -169,6 +169,95 @@ fn an_interrupted_confirmation_goes_on_with_the_next_run() {
     assert!(said.contains("nothing to do"), "{said}");
 }
 
+/// As if the power had failed after three fresh rounds of each confirmation.
+fn interrupt_confirmations(lab: &Lab) {
+    let file = lab.folder.path().join(".matrix/matrix.db");
+    let database = rusqlite::Connection::open(file).unwrap();
+    for table in ["sample", "done"] {
+        let late = format!(
+            "DELETE FROM {table} WHERE round >= 3 + (SELECT min(first_round) FROM confirmation
+             WHERE baseline = {table}.key OR candidate = {table}.key)"
+        );
+        assert!(database.execute(&late, []).unwrap() > 0);
+    }
+    let unfinished = "UPDATE confirmation SET finished = 0";
+    assert!(database.execute(unfinished, []).unwrap() > 0);
+}
+
+/// Runs once, and then again when there must be nothing left to do.
+fn run_to_the_end(lab: &Lab) -> Value {
+    let (report, _) = lab.run(&["v1/", "v2/"]);
+    let output = lab.matrix(&["run", "m.toml", "--version", "v1/", "--version", "v2/"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("nothing to do"), "{said}");
+    report
+}
+
+#[test]
+fn a_confirmation_ends_though_some_of_it_cannot_be_measured_any_more() {
+    let text = matrix("effects = { v2 = \"+6%\" }", "repeat = 5");
+    let check = |change: &dyn Fn(&Lab)| {
+        let lab = Lab::new(&text);
+        lab.run(&["v1/", "v2/"]);
+        interrupt_confirmations(&lab);
+        change(&lab);
+        run_to_the_end(&lab)
+    };
+    let report = check(&|lab| {
+        let accept = ["accept", "m.toml", "bs=4k", "--reason", "wanted"];
+        assert_eq!(lab.json(&accept).1, 0);
+    });
+    for row in report["verdicts"].as_array().unwrap() {
+        // What is accepted is measured no more; the rest goes on.
+        let confirmed = row["accepted"].is_null();
+        assert_eq!(row["confirmed"], confirmed, "{row}");
+        assert!(row["note"].is_null(), "{row}");
+    }
+    let fewer = text.replace("[metrics.iops]\nbetter = \"higher\"\n", "");
+    check(&|lab| lab.write("m.toml", &fewer));
+}
+
+#[test]
+fn confirmations_that_began_apart_go_on_together() {
+    let text = |repeat: u32| matrix("effects = { v2 = \"+6%\" }", &format!("repeat = {repeat}"));
+    let lab = Lab::new(&text(8));
+    for (repeat, only) in [(8, "bs == '4k'"), (5, "bs == '1M'")] {
+        lab.write("m.toml", &text(repeat));
+        let versions = ["--version", "v1/", "--version", "v2/"];
+        lab.json(&[&["run", "m.toml", "--only", only], &versions[..]].concat());
+    }
+    interrupt_confirmations(&lab);
+    let report = run_to_the_end(&lab);
+    for row in report["verdicts"].as_array().unwrap() {
+        assert_eq!(row["confirmed"], true, "{row}");
+        assert_eq!(row["n"], serde_json::json!([8, 8]));
+    }
+}
+
+#[test]
+fn a_confirmation_may_cost_a_share_of_what_its_own_machines_measured() {
+    let sizes: Vec<String> = (1..=20).map(|size| format!("\"{size}k\"")).collect();
+    let text = |confirm: &str| {
+        let run = format!("repeat = 5\nconfirm = {confirm}");
+        let head = "effects = { v2 = \"+6%\" }";
+        let other = format!("{head}\n[machines.y]\nvia = \"null\"\n{head}");
+        matrix(&other, &run)
+            .replace("[\"x\"]", "[\"x\", \"y\"]")
+            .replace("\"4k\", \"1M\"", &sizes.join(", "))
+    };
+    let lab = Lab::new(&text("false"));
+    let versions = ["--version", "v1/", "--version", "v2/"];
+    let only = ["run", "m.toml", "--only", "machine == 'x'"];
+    lab.json(&[&only[..], &versions[..]].concat());
+    // Now only the other machine has something to do: 200 measurements, so 20 more at the most. Of these 32 % are for
+    // the first fresh round of as many pairs of cells as that affords: three.
+    lab.write("m.toml", &text("{ rounds = 2, max = \"10%\" }"));
+    let (report, _) = lab.run(&["v1/", "v2/"]);
+    let cells = report["cells"].as_array().unwrap().iter();
+    let again = cells.filter(|cell| cell["metric"] == "lat" && cell["n"] != 5);
+    assert_eq!(again.count(), 2 * 3);
+}
+
 #[test]
 fn confirmation_is_left_out_where_a_matrix_says_so() {
     let head = "effects = { v2 = \"+6%\" }";
@@ -339,6 +428,29 @@ fn an_accepted_change_moves_the_baseline_until_it_is_taken_back() {
     let (after, status) = lab.json(&compare);
     assert_eq!(status, 0, "{after}");
     assert_eq!(after["accepted"][0]["reason"], "safer");
+    let counts = &after["counts"];
+    assert_eq!(
+        (&counts["regression"], &counts["accepted"]),
+        (&0.into(), &2.into())
+    );
+    // Without versions there is nothing: what there is instead is said.
+    let without = lab.matrix(&["compare", "m.toml"]);
+    let told = String::from_utf8(without.stderr).unwrap();
+    assert_eq!(without.status.code(), Some(4), "{told}");
+    assert!(told.contains("stored are versions n29, n28, "), "{told}");
+    // Each face says so.
+    for (format, accepted) in [
+        ("text", "\nregression, accepted "),
+        ("markdown", "\n| regression, accepted |"),
+        ("lkp", "# regression, accepted\n"),
+        ("mmtests", "# regression, accepted\n"),
+    ] {
+        let face = lab.matrix(&[&compare[..], &["--format", format]].concat());
+        let face = String::from_utf8(face.stdout).unwrap();
+        assert_eq!(face.matches(accepted).count(), 2, "{face}");
+        let is_told_why = ["text", "markdown"].contains(&format);
+        assert_eq!(face.contains("safer (somebody"), is_told_why, "{face}");
+    }
     for row in after["verdicts"].as_array().unwrap() {
         let moved = row["metric"] == "lat" && row["candidate"] == "n25";
         assert_eq!(row["baseline"], if moved { "n20" } else { "n10" });

@@ -246,16 +246,23 @@ fn one_machine_with_two_profiles_is_two_machines() {
     assert_eq!(sysctl, ["sysctl.vm.page_lock_unfairness", OURS, "8"]);
 }
 
-/// Cgroups that are ours.
+/// Cgroups that are ours, at any depth: one is made below the group that the run itself is in.
 fn cgroups() -> Vec<PathBuf> {
-    let folders = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpuset"].map(fs::read_dir);
-    let entries = folders.into_iter().flatten().flatten();
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with("matrix-")
-    };
-    paths.filter(is_ours).collect()
+    fn below(folder: &Path, found: &mut Vec<PathBuf>) {
+        // Others make and remove groups meanwhile.
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let is_ours = entry.file_name().to_string_lossy().starts_with("matrix-");
+            if is_ours {
+                found.push(entry.path());
+            }
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                below(&entry.path(), found);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    below(Path::new("/sys/fs/cgroup"), &mut found);
+    found
 }
 
 #[test]
@@ -264,7 +271,8 @@ fn the_workload_is_held_to_its_cpus_and_its_cgroup_does_not_stay() {
     // It asks for the other CPU too, in vain.
     let matrix = MATRIX.replace(
         "sleep 0.2;",
-        "taskset -cp 0-1 $$ >&2; grep Cpus_allowed_list /proc/self/status >&2; sleep 0.2;",
+        "grep Cpus_allowed_list /proc/self/status >&2; taskset -cp 0-1 $$ >&2; \
+         grep Cpus_allowed_list /proc/self/status | sed 's/^/then /' >&2; sleep 0.2;",
     );
     let place = Place::new(&matrix);
     fs::write(place.path("profiles/p.kdl"), "cpus \"0\"").unwrap();
@@ -274,8 +282,9 @@ fn the_workload_is_held_to_its_cpus_and_its_cgroup_does_not_stay() {
     let note = place.events("note")[0]["what"].as_str().unwrap().to_owned();
     let log = place.matrix(&["log", "m.toml", "x=a"], 0);
     let log = String::from_utf8(log.stdout).unwrap();
+    assert!(log.contains("\nCpus_allowed_list:\t0\n"), "{log}");
     match note.ends_with("workload on CPUs 0 (cgroup)") {
-        true => assert!(log.contains("Cpus_allowed_list:\t0\n"), "{log}"),
+        true => assert!(log.contains("then Cpus_allowed_list:\t0\n"), "{log}"),
         false => assert!(note.ends_with("workload on CPUs 0 (affinity)"), "{note}"),
     }
     // Killed with the workload at work, which holds the group.
@@ -305,7 +314,12 @@ fn a_killed_run_is_put_back_by_whoever_comes_next() {
         std::thread::sleep(Duration::from_millis(20 + 60 * n));
         signal(&child, rustix::process::Signal::KILL);
         child.wait().unwrap();
-        was_set += u32::from(read(KNOB) == OURS);
+        if read(KNOB) == OURS {
+            was_set += 1;
+            let status = place.matrix(&["machine", "status", "--json"], 0);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            assert_eq!(status["left"], true, "{status}");
+        }
         match n % 2 {
             0 => place.matrix(&["machine", "revert"], 0),
             _ => place.matrix(&["run", "m.toml"], 0),

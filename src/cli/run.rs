@@ -14,6 +14,7 @@ use super::load::{self, Looked, load};
 use super::session::{Choosing, Session, Signals, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
+use crate::config::matrix::INSTALLED;
 use crate::edge::store::{Live, Store};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
@@ -56,8 +57,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Which direction is better in a file: `higher` or `lower`
-    #[arg(long, value_name = "DIRECTION", requires = "csv", default_value = "higher", value_parser = better)]
-    better: Better,
+    #[arg(long, value_name = "DIRECTION", requires = "csv", value_parser = better)]
+    better: Option<Better>,
     /// The smallest change that matters in a file
     #[arg(long, value_name = "PERCENT", requires = "csv", default_value = "2%", value_parser = percent)]
     min_effect: f64,
@@ -100,6 +101,9 @@ fn better(text: &str) -> Result<Better, String> {
     }
 }
 
+/// Versions that are named where nothing is stored of those asked for.
+const VERSIONS_TOLD_MAX: u32 = 8;
+
 fn percent(text: &str) -> Result<f64, String> {
     let percent = parse_percent(text).filter(|percent| *percent >= 0.0);
     percent.ok_or_else(|| "a percentage such as `2%`".to_owned())
@@ -109,7 +113,11 @@ pub fn compare(args: CompareArgs) -> Exit {
     let mut sources = Sources::default();
     let result = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
         (Some(file), true) => {
-            sides::report(file, args.better, args.min_effect).map(|report| Shown {
+            let better = args.better.unwrap_or_else(|| {
+                say("higher is taken as better; `--better lower` says otherwise");
+                Better::Higher
+            });
+            sides::report(file, better, args.min_effect).map(|report| Shown {
                 report,
                 interrupted: false,
                 ran: false,
@@ -145,14 +153,27 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
+    let report = judge(
+        &plan,
+        &args.common,
+        store.as_ref(),
+        stored_failures(&plan, store.as_ref())?,
+        args.monitors,
+    )?;
+    if let Some(store) = store.filter(|_| !report.measured_anything()) {
+        let mut versions = store.versions(&loaded.matrix.name, VERSIONS_TOLD_MAX)?;
+        versions.retain(|version| version != INSTALLED);
+        if !versions.is_empty() {
+            say(&format!(
+                "nothing is stored of what was asked for; stored are versions {}: name them as the run did, \
+                 `--version {}`",
+                versions.join(", "),
+                versions[0]
+            ));
+        }
+    }
     Ok(Shown {
-        report: judge(
-            &plan,
-            &args.common,
-            store.as_ref(),
-            stored_failures(&plan, store.as_ref())?,
-            args.monitors,
-        )?,
+        report,
         interrupted: false,
         ran: false,
     })

@@ -123,7 +123,6 @@ impl<'a> Session<'a> {
         chosen: Chosen,
         signals: &mut Signals,
     ) -> Result<Done, Stop> {
-        execute::check_apart(&self.looked.machines, names).map_err(stop_of)?;
         let arguments: Vec<String> = std::env::args().collect();
         let session = self.store.borrow().begin_session(&SessionStart {
             started_ms: now_ms(),
@@ -357,11 +356,9 @@ impl<'a> Session<'a> {
             parser: &self.loaded.parser,
             around,
         };
-        let is_ours =
-            |run: usize| lookup::machine_of(&plan, run).is_none_or(|name| names.contains(name));
-        let is_there = |run: u32| known.is_built(&plan, run as usize) && is_ours(run as usize);
+        let is_built = |run: u32| known.is_built(&plan, run as usize);
         let preset = self.common.preset.as_deref();
-        let again = confirm::confirm(&job, preset, &is_there, stops).await;
+        let again = confirm::confirm(&job, preset, names, &is_built, stops).await;
         again.map_err(stop_of)
     }
 

@@ -12,7 +12,7 @@ use crate::config::matrix::Summary;
 /// One file: those of a thousand interrupts on a hundred CPUs.
 const FILE_BYTES_MAX: usize = 2 << 20;
 
-/// What is kept of the texts of one series; the last one is kept always.
+/// What is kept of the texts of one series: later ones are left out, and count all the same.
 const TEXTS_BYTES_MAX: usize = 4 << 20;
 /// The numbers of a `cpu` row of /proc/stat (proc_stat(5)), in clock ticks; what follows is contained
 /// in user and nice.
@@ -158,6 +158,8 @@ impl Series {
         }
         let value = |(name, number): (&String, &f64)| {
             let value = match summary {
+                // The means in pressure files are no counters; their `total` is.
+                Summary::Rate if name.contains(".avg") => return None,
                 Summary::Rate => (number - first.get(name)?) / seconds,
                 Summary::Mean => {
                     let (sum, count) = self.sums.get(name)?;
@@ -307,6 +309,10 @@ mod tests {
         ];
         check(&texts, Summary::Rate, Ok(&[("a", 20.0), ("back", -1.0)]));
         check(&texts, Summary::Mean, Ok(&[("a", 17.0), ("back", 6.0)]));
+        let pressure = ["some avg10=1 total=7\n", "some avg10=2 total=8\n"];
+        check(&pressure, Summary::Rate, Ok(&[("some.total", 2.0)]));
+        let means = [("some.avg10", 1.5), ("some.total", 7.5)];
+        check(&pressure, Summary::Mean, Ok(&means));
         check(&["a 1\n"], Summary::Rate, Err("it was read only once"));
         check(&["a 1\n"], Summary::Mean, Ok(&[("a", 1.0)]));
         check(

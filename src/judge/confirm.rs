@@ -144,18 +144,22 @@ pub fn given_up(all: &Comparison) -> Comparison {
     }
 }
 
-/// Judges a family of which some comparisons were measured `again`, and say so by [`confirmed`] or [`given_up`].
+/// Judges comparisons of which some were measured `again`, and say so by [`confirmed`] or [`given_up`].
 ///
-/// K of N comparisons were chosen by samples that their p-values do not depend on: among these K alone
-/// Benjamini and Hochberg's procedure holds, which for a family of N means p·K/N. What is found stays
-/// found when others are measured further: p-values of later looks only fall.
-pub fn decide(family: &mut [(Question, Comparison)], again: &[bool]) {
-    let tested = family.iter().filter(|(_, c)| c.p.is_some()).count();
-    let chosen = again.iter().filter(|again| **again).count();
-    let share = (chosen as f64 / tested.max(1) as f64).min(1.0);
-    for ((_, comparison), _) in family.iter_mut().zip(again).filter(|(_, again)| **again) {
-        // What has a p-value of 1 is no finding in any family.
-        comparison.p = comparison.p.map(|p| if p < 1.0 { p * share } else { p });
+/// Those were chosen by samples that their p-values do not depend on: they are a family by themselves, and so are
+/// the others. In one family many true effects among the others, each of them a discovery, would raise
+/// the threshold for these, which may all be nulls.
+///
+/// What was found may be lost: where another metric of the same cells is still open it is measured further too, and a
+/// later look that points the other way takes it back.
+pub fn decide(comparisons: &mut [(Question, Comparison)], again: &[bool]) {
+    for which in [true, false] {
+        let of_family = (0..comparisons.len()).filter(|i| again[*i] == which);
+        let members: Vec<usize> = of_family.collect();
+        let mut family: Vec<_> = members.iter().map(|i| comparisons[*i].clone()).collect();
+        verdict::decide(&mut family);
+        for (i, decided) in members.into_iter().zip(family) {
+            comparisons[i] = decided;
+        }
     }
-    verdict::decide(family);
 }

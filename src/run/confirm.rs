@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dispatch::Stored;
 use super::event::Event;
 use super::execute::{self, Job, RunError, Stops, Summary};
-use super::family::{Answer, Beside, answers, policy};
-use super::lookup::samples;
+use super::family::{Again, Answer, Beside, answers, groups, policy};
+use super::lookup::{machine_of, samples};
 use super::repeat::Repetition;
 use crate::config::matrix::Repeat;
 use crate::edge::store::{Pair, Store, StoreError};
@@ -19,11 +19,16 @@ use crate::words::key::Key;
 /// Run steps of both sides of a finding.
 type Runs = [u32; 2];
 
+/// The first fresh round, where there is one, and what is measured.
+type Candidate = (Option<u32>, Runs);
+
 /// Measures again, interleaved and stage by stage, what comparisons found. What was interrupted goes on first; then
-/// nothing new is begun. Where nothing was found nothing is done. Returns what came of the measurements.
+/// nothing new is begun. Where nothing was found nothing is done. Only the `machines` at hand take part. Returns
+/// what came of the measurements.
 pub async fn confirm(
     job: &Job<'_>,
     preset: Option<&str>,
+    machines: &BTreeSet<String>,
     is_built: &dyn Fn(u32) -> bool,
     stops: &Stops,
 ) -> Result<Summary, RunError> {
@@ -33,38 +38,50 @@ pub async fn confirm(
     if !is_wanted(plan) {
         return Ok(total);
     }
-    let mut answers = eligible(job, preset, is_built)?;
-    let mut first = begun(&answers);
-    let mut left = policy.runs(made(job, first)?);
+    let is_ours = |run: u32| machine_of(plan, run as usize).is_none_or(|it| machines.contains(it));
+    let is_there = |run: u32| is_ours(run) && is_built(run);
+    let mut answers = eligible(job, preset, &is_there)?;
+    let mut is_begun = answers.iter().any(|answer| begun(answer).is_some());
+    let mut left = policy.runs(made(job, &answers, &is_ours)?);
     for stage in policy.stages() {
-        let promise = promise(plan, &answers, first, stage);
-        let (runs, promise): (Vec<Runs>, Vec<f64>) = promise.into_iter().unzip();
-        let chosen: BTreeSet<Runs> = afforded(&promise, stage, &mut left)
-            .into_iter()
-            .map(|index| runs[index])
-            .collect();
+        let promise = promise(plan, &answers, is_begun, stage);
+        let (candidates, promise): (Vec<Candidate>, Vec<f64>) = promise.into_iter().unzip();
+        // By first round: what was begun apart goes on side by side, out of one budget.
+        let mut chosen: BTreeMap<Option<u32>, BTreeSet<Runs>> = BTreeMap::new();
+        for index in afforded(&promise, stage, &mut left) {
+            let (first, runs) = candidates[index];
+            chosen.entry(first).or_default().insert(runs);
+        }
         if chosen.is_empty() {
             break;
         }
-        let first = match first {
-            Some(first) => first,
-            None => *first.insert(begin(job, &answers, &chosen)?),
-        };
-        let runs = chosen.into_iter().flatten().collect();
-        let rounds = (first + stage.from, first + stage.to);
-        let summary = extra_rounds(job, &runs, rounds, stops).await?;
-        total.add(summary);
-        if total.interrupted || total.late.is_some() {
-            return Ok(total);
+        is_begun = true;
+        for (first, chosen) in chosen {
+            let first = match first {
+                Some(first) => first,
+                None => begin(job, &answers, &chosen)?,
+            };
+            let runs = chosen.into_iter().flatten().collect();
+            let rounds = (first + stage.from, first + stage.to);
+            let summary = extra_rounds(job, &runs, rounds, stops).await?;
+            total.add(summary);
+            if total.interrupted || total.late.is_some() {
+                return Ok(total);
+            }
         }
-        answers = eligible(job, preset, is_built)?;
+        answers = eligible(job, preset, &is_there)?;
     }
-    // Only those of the machines at hand: others may have their turn later.
-    let unfinished = answers
-        .iter()
-        .filter(|answer| answer.again.is_some_and(|again| !again.noted.finished));
-    let done: Vec<Pair> = unfinished.map(|answer| answer.pair.clone()).collect();
-    job.site.store.borrow().confirmed(&done)?;
+    // Of the machines at hand all of them, those too that cannot be measured any more: accepted since, without a
+    // build, or of a metric that is gone. Other machines may have their turn later.
+    let store = job.site.store.borrow();
+    let mut done = unfinished(plan, &store)?;
+    let ours = plan.steps.runs.keys.iter().zip(0..);
+    let ours: BTreeSet<&Key> = ours
+        .filter(|(_, run)| is_ours(*run))
+        .map(|it| it.0)
+        .collect();
+    done.retain(|pair| ours.contains(&pair.0) && ours.contains(&pair.1));
+    store.confirmed(&done)?;
     Ok(total)
 }
 
@@ -81,12 +98,24 @@ pub fn is_begun(plan: &Plan, store: &Store) -> Result<bool, StoreError> {
     Ok(is_wanted(plan) && !unfinished(plan, store)?.is_empty())
 }
 
-/// Comparisons of a plan of which further rounds may be wanted.
+/// Comparisons that a plan wants to be confirmed, and of which further rounds may be wanted.
 fn unfinished(plan: &Plan, store: &Store) -> Result<Vec<Pair>, StoreError> {
-    let here = |key: &Key| plan.steps.runs.keys.binary_search(key).is_ok();
-    let all = store.confirmations()?.into_iter();
-    let unfinished = all.filter(|(pair, noted)| !noted.finished && here(&pair.0) && here(&pair.1));
-    Ok(unfinished.map(|(pair, _)| pair).collect())
+    let mut all = store.confirmations()?;
+    all.retain(|_, noted| !noted.finished);
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut asked = BTreeSet::new();
+    for compare in &plan.compares {
+        if plan.matrix.compares[compare.rule].confirm {
+            for (baseline, candidates) in groups(plan, compare) {
+                let pair = |candidate| (plan.key_of(baseline), plan.key_of(candidate));
+                asked.extend(candidates.into_iter().map(pair));
+            }
+        }
+    }
+    all.retain(|pair, _| asked.contains(&(pair.0, pair.1)));
+    Ok(all.into_keys().collect())
 }
 
 /// Answers of comparisons that ask for it and can be measured.
@@ -116,26 +145,31 @@ fn runs_of(plan: &Plan, answer: &Answer) -> Runs {
     [answer.baseline, answer.candidate].map(|cell| plan.steps.runs.of_cell[cell as usize])
 }
 
-/// The first round of a confirmation that was interrupted.
-fn begun(answers: &[Answer]) -> Option<u32> {
-    let begun = answers.iter().filter_map(|answer| answer.again);
-    let unfinished = begun.filter(|again| !again.noted.finished);
-    unfinished.map(|again| again.noted.first_round).max()
+/// How far a confirmation is that has begun and not ended.
+fn begun(answer: &Answer) -> Option<Again> {
+    answer.again.filter(|again| !again.noted.finished)
 }
 
-/// Measurements that the screen rests on.
-fn made(job: &Job, first: Option<u32>) -> Result<usize, RunError> {
+/// Measurements that the screen of our machines rests on.
+fn made(job: &Job, answers: &[Answer], is_ours: &dyn Fn(u32) -> bool) -> Result<usize, RunError> {
+    let mut first: BTreeMap<u32, u32> = BTreeMap::new();
+    for (answer, again) in answers.iter().filter_map(|it| Some((it, begun(it)?))) {
+        for run in runs_of(job.plan, answer) {
+            let first = first.entry(run).or_insert(again.noted.first_round);
+            *first = (*first).min(again.noted.first_round);
+        }
+    }
     let compares = job.plan.compares.iter();
     let cells =
         compares.flat_map(|compare| job.plan.steps.runs.of_cell.iter().zip(&compare.of_cell));
     let compared = cells.filter(|(_, group)| **group != NONE);
-    let runs: BTreeSet<u32> = compared.map(|(run, _)| *run).collect();
-    let finished = finished(job, &runs)?;
-    let screen = |round: &&u32| first.is_none_or(|first| **round < first);
-    Ok(finished
-        .values()
-        .map(|rounds| rounds.iter().filter(screen).count())
-        .sum())
+    let compared = compared.map(|(run, _)| *run);
+    let runs: BTreeSet<u32> = compared.filter(|run| is_ours(*run)).collect();
+    let screen = |(run, rounds): (u32, Vec<u32>)| {
+        let is_screen = |round: &&u32| first.get(&run).is_none_or(|first| *round < first);
+        rounds.iter().filter(is_screen).count()
+    };
+    Ok(finished(job, &runs)?.into_iter().map(screen).sum())
 }
 
 /// The finished rounds of run steps.
@@ -153,31 +187,28 @@ fn finished(job: &Job, runs: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u32>>, 
     Ok(rounds.collect())
 }
 
-/// How promising each pair of run steps is that takes part in a stage: as much as its most promising metric.
+/// How promising each candidate for a stage is: as much as its most promising metric. Where a confirmation is
+/// begun only what takes part in one.
 fn promise(
     plan: &Plan,
     answers: &[Answer],
-    first: Option<u32>,
+    is_begun: bool,
     stage: Stage,
-) -> BTreeMap<Runs, f64> {
-    let mut promise: BTreeMap<Runs, f64> = BTreeMap::new();
+) -> BTreeMap<Candidate, f64> {
+    let mut promise: BTreeMap<Candidate, f64> = BTreeMap::new();
     for answer in answers {
-        let own = match (first, answer.again) {
-            (None, None) => answer.promise,
-            (Some(first), Some(again))
-                if !again.noted.finished && again.noted.first_round == first =>
-            {
-                match again.rounds {
-                    // Measured before an interruption: in any case, and first.
-                    rounds if rounds >= stage.to => Some(f64::INFINITY),
-                    rounds if rounds >= stage.from => answer.promise,
-                    _ => None,
-                }
-            }
-            _ => None,
+        let again = begun(answer);
+        let own = match again.map(|again| again.rounds) {
+            None if is_begun || answer.again.is_some() => None,
+            // Measured before an interruption: in any case, and first.
+            Some(rounds) if rounds >= stage.to => Some(f64::INFINITY),
+            Some(rounds) if rounds < stage.from => None,
+            _ => answer.promise,
         };
         if let Some(own) = own {
-            let best = promise.entry(runs_of(plan, answer)).or_insert(own);
+            let first = again.map(|again| again.noted.first_round);
+            let candidate = (first, runs_of(plan, answer));
+            let best = promise.entry(candidate).or_insert(own);
             *best = best.max(own);
         }
     }

@@ -2,7 +2,7 @@
 //! Does not know in which order steps come (run/dispatch does) nor what a result means.
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -18,7 +18,6 @@ use super::repeat::Repetition;
 use super::setup::{Up, put_away};
 use super::surroundings::Surroundings;
 use super::tune;
-use crate::config::matrix::Via;
 use crate::edge::host::{Cancel, Holder, HostError, Slot};
 use crate::edge::parse::Parser;
 use crate::edge::store::{
@@ -40,12 +39,6 @@ pub enum RunError {
     Tune(#[from] TuneError),
     #[error("{0}")]
     Template(String),
-    /// They would wait for each other's slot, or measure at the same time.
-    #[error(
-        "machines `{0}` and `{1}` are both this one (`via = \"local\"`), which measures one thing at a \
-         time: run them one after the other, with `--only \"machine == '{0}'\"`"
-    )]
-    SameMachine(String, String),
     #[error(
         "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
     )]
@@ -123,16 +116,6 @@ pub struct Stops {
     pub at_once: Cancel,
     pub waits: Cancel,
     pub deadline: Option<Instant>,
-}
-
-/// Machines that are this one: they would wait for each other's slot, or measure at the same time.
-pub fn check_apart(machines: &Machines, names: &BTreeSet<String>) -> Result<(), RunError> {
-    let is_local = |name: &&String| machines.get(name).is_some_and(|it| it.via == Via::Local);
-    let local: Vec<&String> = names.iter().filter(is_local).collect();
-    match local[..] {
-        [one, other, ..] => Err(RunError::SameMachine(one.clone(), other.clone())),
-        _ => Ok(()),
-    }
 }
 
 /// Takes the measuring slot of a machine, and puts away what a dead run has left on it. None where

@@ -54,6 +54,18 @@ const TWICE: &str = "[machines.a]\nvia = \"local\"\n[machines.b]\nvia = \"local\
                      [axes]\nmachine = [\"a\", \"b\"]\nsize = [1, 2, 3, 4]\n";
 
 #[test]
+fn two_names_for_this_machine_take_turns() {
+    let machines = "[machines.a]\nvia = \"local\"\n[machines.b]\nvia = \"local\"\n\
+                    [axes]\nmachine = [\"a\", \"b\"]\n";
+    let command = "echo begin >> $TMPDIR/log; sleep 0.1; echo end >> $TMPDIR/log; echo v=1";
+    let lab = Lab::new(&(machines.to_owned() + &shell(command)));
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(ran.cells(), ["machine=a", "machine=b"]);
+    assert_eq!(lab.log(), ["begin", "end", "begin", "end"]);
+}
+
+#[test]
 fn a_budget_is_for_all_turns() {
     let lab = Lab::new(&(TWICE.to_owned() + &repeated("1", "sleep 0.6; echo v={{ size }}")));
     for budget in ["7s", "2s"] {

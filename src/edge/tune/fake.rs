@@ -251,6 +251,7 @@ impl FakeRoot {
             ["systemctl", "is-active", "--quiet", unit] if units.contains(unit) => 0,
             ["systemctl", "is-active", "--quiet", unit] if unit.starts_with("unknown") => 4,
             ["systemctl", "is-active", ..] => 3,
+            ["systemctl", "stop", unit] if unit.starts_with("unstoppable") => 1,
             ["systemctl", "stop", unit] => i32::from(!units.remove(unit)),
             ["systemctl", "start", unit] => i32::from(!units.insert(unit.to_owned())),
             _ => {

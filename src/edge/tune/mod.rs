@@ -363,9 +363,11 @@ pub async fn apply(
     journal.cgroup = cgroup;
     journal::write(host, journal_path, &journal).await?;
 
+    let mut stopped = Vec::new();
     for unit in &running {
-        if let Err(refusal) = service::stop(host, &unit.value).await {
-            gate.refuse(unit.optional, refusal);
+        match service::stop(host, &unit.value).await {
+            Ok(()) => stopped.push(unit.value.clone()),
+            Err(refusal) => gate.refuse(unit.optional, refusal),
         }
     }
     let failed = set(host, profile, &found, &mut gate).await;
@@ -387,7 +389,7 @@ pub async fn apply(
         cpus: held.cpus,
         drop_caches: held.drop_caches,
         dma_latency: held.dma_latency,
-        services: journal.services,
+        services: stopped,
         notes,
     })
 }

@@ -515,6 +515,17 @@ fn after_a_reboot_only_what_outlives_it_is_put_back() {
 }
 
 #[test]
+fn a_unit_that_does_not_stop_is_not_told_as_stopped() {
+    let (_folder, host) = machine();
+    let host = host.unit("irqbalance").unit("unstoppable");
+    let profile = resolve("stop-service irqbalance; stop-service unstoppable optional=#true");
+    let applied = run(apply(&host, &profile, journal())).unwrap();
+    assert_eq!(applied.services, ["irqbalance"]);
+    run(revert(&host, journal())).unwrap();
+    assert!(host.is_running("irqbalance") && host.is_running("unstoppable"));
+}
+
+#[test]
 fn units_are_stopped_and_started_again_if_they_ran() {
     let (_folder, host) = machine();
     let host = host.unit("irqbalance").unit("cron");

@@ -82,6 +82,9 @@ impl Drop for Held {
     fn drop(&mut self) {
         // Only what a waiter is told suffers if this fails.
         let _ = self.0.set_len(0);
+        // Closing alone is not enough: a child that is just being started holds the descriptor until it
+        // executes its program.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
