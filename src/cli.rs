@@ -176,9 +176,11 @@ pub fn main() -> ExitCode {
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut command(), "matrix", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command(), "matrix", &mut script);
+            show::out(&String::from_utf8_lossy(&script));
             Exit::Fine
         }
     };
-    ExitCode::from(exit as u8)
+    ExitCode::from(show::exit_of(exit) as u8)
 }

@@ -261,3 +261,52 @@ fn builds_of_different_folders_go_side_by_side_and_never_beside_a_measurement() 
     assert!(measurements.iter().all(|line| line == "measure"), "{log:?}");
     lab.assert_clean();
 }
+
+#[test]
+fn a_calibration_builds_what_is_gone_and_leaves_out_what_is_broken() {
+    need("git", "git");
+    let repo = repo();
+    let lab = Lab::new(
+        &("[machines.here]\nvia = \"local\"\n[axes]\nmachine = [\"here\"]\n".to_owned()
+            + &matrix(1)),
+    );
+    let words = words(&repo.path());
+    run(&lab, &words).assert_code(0);
+    fs::remove_dir_all(lab.path(".matrix/artifacts")).unwrap();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let calibrate = |code: i32| {
+        let own = [
+            "calibrate",
+            "matrix.toml",
+            "--json",
+            "--machine",
+            "here",
+            "--rounds",
+            "4",
+        ];
+        let output = lab.matrix(&[&own, &words[..]].concat()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        stderr
+    };
+    calibrate(0);
+    let all = VERSIONS as i64 * (2 + 4);
+    let count = "SELECT count(*) FROM samples WHERE metric = 'v'";
+    assert_eq!(lab.count(count), all);
+    // One that cannot be built any more.
+    fs::remove_dir_all(lab.path(".matrix/artifacts")).unwrap();
+    let broken = matrix(1).replace(
+        "test -e prog ||",
+        "grep -q 14 $0 && exit 1; test -e prog ||",
+    );
+    lab.write(
+        &("[machines.here]\nvia = \"local\"\n[axes]\nmachine = [\"here\"]\n".to_owned() + &broken),
+    );
+    let stderr = calibrate(3);
+    assert!(
+        stderr.contains("not measured, its build failed"),
+        "{stderr}"
+    );
+    assert_eq!(lab.count(count), all + (VERSIONS as i64 - 1) * 4);
+    lab.assert_clean();
+}

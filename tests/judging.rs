@@ -428,6 +428,29 @@ fn an_accepted_change_moves_the_baseline_until_it_is_taken_back() {
     let (after, status) = lab.json(&compare);
     assert_eq!(status, 0, "{after}");
     assert_eq!(after["accepted"][0]["reason"], "safer");
+    let counts = &after["counts"];
+    assert_eq!(
+        (&counts["regression"], &counts["accepted"]),
+        (&0.into(), &2.into())
+    );
+    // Without versions there is nothing: what there is instead is said.
+    let without = lab.matrix(&["compare", "m.toml"]);
+    let told = String::from_utf8(without.stderr).unwrap();
+    assert_eq!(without.status.code(), Some(4), "{told}");
+    assert!(told.contains("stored are versions n29, n28, "), "{told}");
+    // Each face says so.
+    for (format, accepted) in [
+        ("text", "\nregression, accepted "),
+        ("markdown", "\n| regression, accepted |"),
+        ("lkp", "# regression, accepted\n"),
+        ("mmtests", "# regression, accepted\n"),
+    ] {
+        let face = lab.matrix(&[&compare[..], &["--format", format]].concat());
+        let face = String::from_utf8(face.stdout).unwrap();
+        assert_eq!(face.matches(accepted).count(), 2, "{face}");
+        let is_told_why = ["text", "markdown"].contains(&format);
+        assert_eq!(face.contains("safer (somebody"), is_told_why, "{face}");
+    }
     for row in after["verdicts"].as_array().unwrap() {
         let moved = row["metric"] == "lat" && row["candidate"] == "n25";
         assert_eq!(row["baseline"], if moved { "n20" } else { "n10" });

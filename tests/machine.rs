@@ -314,7 +314,12 @@ fn a_killed_run_is_put_back_by_whoever_comes_next() {
         std::thread::sleep(Duration::from_millis(20 + 60 * n));
         signal(&child, rustix::process::Signal::KILL);
         child.wait().unwrap();
-        was_set += u32::from(read(KNOB) == OURS);
+        if read(KNOB) == OURS {
+            was_set += 1;
+            let status = place.matrix(&["machine", "status", "--json"], 0);
+            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            assert_eq!(status["left"], true, "{status}");
+        }
         match n % 2 {
             0 => place.matrix(&["machine", "revert"], 0),
             _ => place.matrix(&["run", "m.toml"], 0),
@@ -323,6 +328,38 @@ fn a_killed_run_is_put_back_by_whoever_comes_next() {
         assert!(!place.has_journal());
     }
     assert!(was_set > 0, "no kill came while the profile was in force");
+}
+
+#[test]
+fn nobody_else_has_the_machine_before_it_is_put_back() {
+    let Some(knob) = Knob::take() else { return };
+    // The other one has work for seconds.
+    let ys: Vec<String> = (0..3000).map(|y| y.to_string()).collect();
+    let more = format!(
+        "[machines.null]\nvia = \"null\"\n\
+         [[exclude]]\nwhen = \"machine == 'here' and y > 0\"\nreason = \"few\"\n\
+         [axes]\nmachine = [\"here\", \"null\"]\ny = [{}]\n",
+        ys.join(", ")
+    );
+    let matrix = MATRIX.replace("[axes]\n", &more);
+    let place = Place::new(&matrix.replace("echo v=", "echo {{ y }} >&2; echo v="));
+    place.matrix(&["run", "m.toml", "--only", "machine == 'here'"], 0);
+    // The first result of this one ends its part of the next run with an error.
+    let sql = "CREATE TRIGGER refuse BEFORE INSERT ON attempt WHEN NEW.cell LIKE 'machine=here%' \
+               BEGIN SELECT RAISE(FAIL, 'refused'); END";
+    place.store().execute_batch(sql).unwrap();
+    let mut child = place
+        .command(&["run", "m.toml", "--fresh"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_until("the journal", || place.has_journal());
+    let lock = fs::File::open(place.path("lock")).unwrap();
+    lock.lock().unwrap();
+    assert_eq!(read(KNOB), knob.before);
+    assert!(!place.has_journal());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
 }
 
 #[test]

@@ -26,6 +26,26 @@ fn closed() -> Stdio {
 }
 
 #[test]
+fn a_result_that_cannot_be_written_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("streams.toml");
+    std::fs::write(&file, MATRIX).unwrap();
+    for arguments in [&["plan"][..], &["plan", "--json"], &["run"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_matrix"))
+            .args(arguments)
+            .arg(&file)
+            .env("MATRIX_LOCK", dir.path().join("lock"))
+            .stdout(full)
+            .output()
+            .unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains("standard output cannot be written"), "{told}");
+    }
+}
+
+#[test]
 fn a_run_goes_on_when_nobody_reads_it() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("streams.toml");

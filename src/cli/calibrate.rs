@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{Choosing, Done, Session};
+use super::session::{Choosing, Done, Session, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
@@ -16,6 +16,7 @@ use crate::edge::store::Store;
 use crate::report::calibration::{Calibration, text};
 use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
+use crate::run::execute::Summary;
 use crate::run::lookup;
 use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
 use crate::run::progress::say;
@@ -89,9 +90,18 @@ async fn measured(
         store: &store,
         progress: &progress,
     };
-    let chosen = choosing.choose(&session.plan()?, &loaded, Some(&store.borrow()))?;
+    let plan = session.plan()?;
+    let mut chosen = choosing.choose(&plan, &loaded, Some(&store.borrow()), None)?;
+    chosen.known.measure_all(&plan, args.rounds);
     let names = BTreeSet::from([machine.clone()]);
-    let Done { id, summary, .. } = session.run(&names, chosen).await?;
+    let mut signals = signals()?;
+    let done = session.run(&names, chosen, &mut signals).await;
+    drop(signals);
+    session.finished(
+        done.as_ref()
+            .map_or(&Summary::default(), |done| &done.summary),
+    );
+    let Done { id, summary, .. } = done?;
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());

@@ -13,7 +13,7 @@ use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
 use crate::edge::environment::Asked;
 use crate::edge::host::local::LocalHost;
-use crate::edge::host::{Cancel, Holder, Host, Slot};
+use crate::edge::host::{Cancel, Holder, Host, Slot, slot_is_free};
 use crate::edge::quiet::{self, Limits};
 use crate::edge::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
 use crate::report::model::FORMAT;
@@ -268,7 +268,14 @@ async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
             changed,
         } => {
             let mut lines = vec![format!("`{profile}` since {since}")];
-            if unfinished {
+            // A run holds the lock for as long as its profile is in force.
+            let is_left = !by_hand && slot_is_free(host, "machine status").await;
+            if is_left {
+                lines.push(
+                    "left by a run that is gone: the next one, or `matrix machine revert`, puts it back"
+                        .to_owned(),
+                );
+            } else if unfinished {
                 lines.push("it is being applied, or the program died in the middle".to_owned());
             }
             lines.extend(rows.iter().map(show_row));
@@ -288,6 +295,7 @@ async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
                 "since": since,
                 "unfinished": unfinished,
                 "by_hand": by_hand,
+                "left": is_left,
                 "rows": rows_json(&rows),
                 "changed": others,
             });

@@ -2,6 +2,7 @@
 //! Does not know how a step is carried out, nor how a verdict comes about.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -10,16 +11,18 @@ use std::time::Instant;
 use clap::Args;
 
 use super::load::{self, Looked, load};
-use super::session::{Choosing, Session};
+use super::session::{Choosing, Session, Signals, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
+use crate::config::matrix::INSTALLED;
 use crate::edge::store::{Live, Store};
 use crate::plan::dag::Plan;
 use crate::plan::resolve::show_words;
 use crate::report::model::{self, Report};
 use crate::report::{beside, columns, template, text};
-use crate::run::choice::Chosen;
+use crate::run::choice::{Chosen, LeftOut};
 use crate::run::confirm;
+use crate::run::event::Event;
 use crate::run::execute::{Failed, Summary};
 use crate::run::family::Beside;
 use crate::run::lookup;
@@ -54,8 +57,8 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
     /// Which direction is better in a file: `higher` or `lower`
-    #[arg(long, value_name = "DIRECTION", requires = "csv", default_value = "higher", value_parser = better)]
-    better: Better,
+    #[arg(long, value_name = "DIRECTION", requires = "csv", value_parser = better)]
+    better: Option<Better>,
     /// The smallest change that matters in a file
     #[arg(long, value_name = "PERCENT", requires = "csv", default_value = "2%", value_parser = percent)]
     min_effect: f64,
@@ -98,6 +101,9 @@ fn better(text: &str) -> Result<Better, String> {
     }
 }
 
+/// Versions that are named where nothing is stored of those asked for.
+const VERSIONS_TOLD_MAX: u32 = 8;
+
 fn percent(text: &str) -> Result<f64, String> {
     let percent = parse_percent(text).filter(|percent| *percent >= 0.0);
     percent.ok_or_else(|| "a percentage such as `2%`".to_owned())
@@ -107,7 +113,11 @@ pub fn compare(args: CompareArgs) -> Exit {
     let mut sources = Sources::default();
     let result = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
         (Some(file), true) => {
-            sides::report(file, args.better, args.min_effect).map(|report| Shown {
+            let better = args.better.unwrap_or_else(|| {
+                say("higher is taken as better; `--better lower` says otherwise");
+                Better::Higher
+            });
+            sides::report(file, better, args.min_effect).map(|report| Shown {
                 report,
                 interrupted: false,
                 ran: false,
@@ -143,14 +153,27 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
+    let report = judge(
+        &plan,
+        &args.common,
+        store.as_ref(),
+        stored_failures(&plan, store.as_ref())?,
+        args.monitors,
+    )?;
+    if let Some(store) = store.filter(|_| !report.measured_anything()) {
+        let mut versions = store.versions(&loaded.matrix.name, VERSIONS_TOLD_MAX)?;
+        versions.retain(|version| version != INSTALLED);
+        if !versions.is_empty() {
+            say(&format!(
+                "nothing is stored of what was asked for; stored are versions {}: name them as the run did, \
+                 `--version {}`",
+                versions.join(", "),
+                versions[0]
+            ));
+        }
+    }
     Ok(Shown {
-        report: judge(
-            &plan,
-            &args.common,
-            store.as_ref(),
-            stored_failures(&plan, store.as_ref())?,
-            args.monitors,
-        )?,
+        report,
         interrupted: false,
         ran: false,
     })
@@ -221,7 +244,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let plan = session.plan()?;
     let chosen = args
         .choosing
-        .choose(&plan, &loaded, Some(&store.borrow()))?;
+        .choose(&plan, &loaded, Some(&store.borrow()), None)?;
     let begun = confirm::is_begun(&plan, &store.borrow())?;
     let mut names = chosen.known.machines(&plan, begun);
     if names.is_empty() {
@@ -236,37 +259,43 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             ran: false,
         });
     }
-    drop(plan);
-    let (mut summary, mut left_out) = (Summary::default(), None);
-    let mut chosen = Some(chosen);
-    let turns = looked.machines.turns(&names);
-    for names in &turns {
-        let budget = args.choosing.budget;
-        let choosing = Choosing {
-            budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
-            ..args.choosing.clone()
-        };
-        let turn = Session {
-            choosing: &choosing,
-            ..session
-        };
-        let plan = turn.plan()?;
-        let mut ours = match chosen.take() {
-            Some(chosen) => chosen,
-            None => choosing.choose(&plan, &loaded, Some(&store.borrow()))?,
-        };
-        if turns.len() > 1 {
-            ours.known.keep_only(&plan, names);
+    let mut left_out = args.choosing.budget.map(|_| LeftOut::default());
+    if let Some(left_out) = &mut left_out {
+        // Machines on which the budget has no room for anything have no turn.
+        let others = looked.machines.iter().map(|(name, _)| name.to_owned());
+        let others = others.filter(|name| !names.contains(name)).collect();
+        let stored = store.borrow();
+        let chosen = args
+            .choosing
+            .choose(&plan, &loaded, Some(&stored), Some(&others))?;
+        if chosen.out.left_out.cells > 0 {
+            session.tell(Event::LeftOut(chosen.out.left_out));
+            left_out.add(chosen.out.left_out);
         }
-        drop(plan);
-        let done = turn.run(names, ours).await?;
-        let is_over = done.summary.interrupted || done.summary.late.is_some();
-        summary.add(done.summary);
-        left_out = done.left_out;
-        if is_over {
+    }
+    drop(plan);
+    let mut signals = signals()?;
+    let mut summary = Summary::default();
+    let mut result = Ok(());
+    for names in &looked.machines.turns(&names) {
+        let done = turn(&session, names, began, &mut signals).await;
+        match done {
+            Ok((done, out)) => {
+                summary.add(done);
+                if let (Some(left_out), Some(out)) = (&mut left_out, out) {
+                    left_out.add(out);
+                }
+            }
+            // The other turns go on.
+            Err(error) => result = result.and(Err(error)),
+        }
+        if summary.interrupted {
             break;
         }
     }
+    drop(signals);
+    session.finished(&summary);
+    result?;
     // Builds have changed what the keys are.
     let plan = session.plan()?;
     let mut report = judge(&plan, common, Some(&store.borrow()), summary.failed, false)?;
@@ -276,6 +305,36 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         interrupted: summary.interrupted,
         ran: true,
     })
+}
+
+/// What machines that are measured at the same time come to. Where the budget was spent before, all that
+/// they lack is left out.
+async fn turn(
+    session: &Session<'_>,
+    names: &BTreeSet<String>,
+    began: Instant,
+    signals: &mut Signals,
+) -> Result<(Summary, Option<LeftOut>), Stop> {
+    let budget = session.choosing.budget;
+    let choosing = Choosing {
+        budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
+        ..session.choosing.clone()
+    };
+    let turn = Session {
+        choosing: &choosing,
+        ..*session
+    };
+    let chosen = {
+        let (plan, store) = (turn.plan()?, session.store.borrow());
+        choosing.choose(&plan, session.loaded, Some(&store), Some(names))?
+    };
+    let left_out = chosen.out.left_out;
+    if choosing.budget.is_some_and(|left| left.is_zero()) && left_out.cells > 0 {
+        session.tell(Event::LeftOut(left_out));
+        return Ok((Summary::default(), Some(left_out)));
+    }
+    let done = turn.run(names, chosen, signals).await?;
+    Ok((done.summary, done.left_out))
 }
 
 /// A machine that has to be put back though there is nothing to measure on it. One is enough: local

@@ -3,16 +3,18 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::Common;
 use super::load::{Loaded, Looked};
 use super::show::Stop;
-use crate::edge::host::{Cancel, HostErrorKind, Slot};
+use super::{Common, Exit};
+use crate::edge::host::{Cancel, HostErrorKind};
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::run::build::{self, BrokenBuilds, Place};
@@ -26,7 +28,7 @@ use crate::run::inputs;
 use crate::run::lookup::{self, Past};
 use crate::run::past::preset_name;
 use crate::run::pool::Pool;
-use crate::run::progress::Several;
+use crate::run::progress::{Progress, Several};
 use crate::run::surroundings::Surroundings;
 use crate::words::units::parse_duration;
 
@@ -62,16 +64,17 @@ impl Choosing {
         }
     }
 
-    /// What of a plan is to be done.
+    /// What of a plan is to be done, on the machines of these names or on all.
     pub fn choose(
         &self,
         plan: &Plan,
         loaded: &Loaded,
         store: Option<&Store>,
+        names: Option<&BTreeSet<String>>,
     ) -> Result<Chosen, Stop> {
         let known = lookup::known(plan, store, &loaded.artifacts)?;
         let asked = self.asked();
-        Ok(choose(plan, known, store, &asked, now_ms())?)
+        Ok(choose(plan, known, store, &asked, names, now_ms())?)
     }
 }
 
@@ -94,23 +97,32 @@ pub struct Done {
     pub left_out: Option<LeftOut>,
 }
 
-/// What came of a machine's part.
-#[derive(Default)]
-struct Part {
-    /// Kept until all is over: then it may be measured there again.
-    slot: Option<Slot>,
-    summary: Summary,
-}
-
 impl<'a> Session<'a> {
     pub fn plan(&self) -> Result<Plan<'a>, Stop> {
         let world = self.loaded.world(self.looked, Some(&self.store.borrow()))?;
         self.loaded.plan(self.common, self.looked, &world)
     }
 
+    pub fn tell(&self, event: Event) {
+        self.progress.borrow_mut().event(&event);
+    }
+
+    /// Says that all is over: once, also where something went wrong.
+    pub fn finished(&self, summary: &Summary) {
+        self.tell(Event::Finished {
+            measured: summary.measured,
+            failed: summary.failed.len(),
+        });
+    }
+
     /// Builds and measures what was chosen on the machines of these names, then measures again what
     /// looks like a change.
-    pub async fn run(&self, names: &BTreeSet<String>, chosen: Chosen) -> Result<Done, Stop> {
+    pub async fn run(
+        &self,
+        names: &BTreeSet<String>,
+        chosen: Chosen,
+        signals: &mut Signals,
+    ) -> Result<Done, Stop> {
         let arguments: Vec<String> = std::env::args().collect();
         let session = self.store.borrow().begin_session(&SessionStart {
             started_ms: now_ms(),
@@ -130,19 +142,13 @@ impl<'a> Session<'a> {
             seed: self.common.seed,
             progress: self.progress,
         };
-        let result = self.work(&site, names, chosen).await;
+        let result = self.work(&site, names, chosen, signals).await;
         let outcome = match &result {
             Ok((summary, _)) if summary.interrupted => "interrupted",
             Ok((summary, _)) if !summary.failed.is_empty() => "failed",
             Ok(_) => "ok",
             Err(_) => "error",
         };
-        if let Ok((summary, _)) = &result {
-            site.tell(Event::Finished {
-                measured: summary.measured,
-                failed: summary.failed.len(),
-            });
-        }
         let ended = self.store.borrow().end_session(session, now_ms(), outcome);
         let (summary, left_out) = result?;
         ended?;
@@ -158,24 +164,30 @@ impl<'a> Session<'a> {
         site: &Site<'_>,
         names: &BTreeSet<String>,
         chosen: Chosen,
+        signals: &mut Signals,
     ) -> Result<(Summary, Option<LeftOut>), Stop> {
-        let mut signals = signals()?;
-        let (soon, at_once) = (watch::channel(false), watch::channel(false));
+        let [soon, at_once, waits] = [(); 3].map(|()| watch::channel(false));
         let stops = Stops {
             soon: Cancel::new(soon.1),
             at_once: Cancel::new(at_once.1),
+            waits: Cancel::new(waits.1),
             deadline: self.choosing.budget.map(|budget| Instant::now() + budget),
         };
         let all = self.on_all(site, names, chosen, &stops);
         tokio::pin!(all);
-        let mut interrupts = 0;
+        let (mut interrupts, mut is_late) = (0, false);
         loop {
             tokio::select! {
                 result = &mut all => return result,
+                () = execute::sleep_until(stops.deadline), if !is_late => {
+                    is_late = true;
+                    let _ = waits.0.send(true);
+                }
                 Some(()) = signals.recv() => {
                     interrupts += 1;
                     // Fails only when nobody works any more.
                     let _ = if interrupts == 1 { &soon.0 } else { &at_once.0 }.send(true);
+                    let _ = waits.0.send(true);
                     if interrupts <= 2 {
                         site.tell(Event::Interrupted { at_once: interrupts == 2 });
                     }
@@ -200,17 +212,15 @@ impl<'a> Session<'a> {
         let around = Surroundings::new(&self.loaded.monitors);
         let mut pool = Pool::default();
         for name in names {
-            let planned = planned.get(name).copied().unwrap_or(0);
-            pool.push(self.on_machine(site, name, planned, &chosen.out, &around, stops));
+            let planned = planned.get(name).copied().unwrap_or_default();
+            let part = self.on_machine(site, name, planned, &chosen.out, &around, stops);
+            pool.push(async move { part.await.map_err(|stop| stop.on(name)) });
         }
-        let (mut slots, mut total) = (Vec::new(), Summary::default());
+        let mut total = Summary::default();
         let mut result = Ok(());
         while !pool.is_empty() {
             match pool.next().await {
-                Ok(Part { slot, summary }) => {
-                    slots.push(slot);
-                    total.add(summary);
-                }
+                Ok(summary) => total.add(summary),
                 // The other machines go on.
                 Err(error) => result = result.and(Err(error)),
             }
@@ -228,7 +238,6 @@ impl<'a> Session<'a> {
         }
         // Whatever came of it: the machines are put back before anybody else may have them.
         let left = around.leave(site).await.map_err(stop_of);
-        drop(slots);
         result?;
         left?;
         total.interrupted = stops.soon.is_cancelled();
@@ -242,34 +251,36 @@ impl<'a> Session<'a> {
                 estimate_s: each * measurements as f64,
             };
             site.tell(Event::LeftOut(late));
-            left_out.cells += late.cells;
-            left_out.measurements += late.measurements;
-            left_out.estimate_s += late.estimate_s;
+            left_out.add(late);
         }
         Ok((total, left_out))
     }
 
-    /// Waits for a machine, then builds and measures there.
+    /// Waits for a machine, then builds and measures there: `planned` cells and measurements, as was
+    /// thought before.
     async fn on_machine(
         &self,
         site: &Site<'_>,
         name: &str,
-        planned: u64,
+        planned: (usize, u64),
         out: &Out,
         around: &Surroundings,
         stops: &Stops,
-    ) -> Result<Part, Stop> {
-        let entered = execute::enter(site, &self.loaded.matrix.name, name, &stops.soon).await;
-        let slot = match entered {
-            Err(RunError::Host(error)) if error.kind == HostErrorKind::Cancelled => {
-                return Ok(Part::default());
-            }
-            slot => slot.map_err(stop_of)?,
+    ) -> Result<Summary, Stop> {
+        let not_begun = || Summary {
+            late: Some(planned).filter(|_| !stops.soon.is_cancelled()),
+            ..Summary::default()
         };
-        let broken = self.build(site, name, out, &stops.soon).await?;
-        if stops.soon.is_cancelled() {
-            let summary = Summary::default();
-            return Ok(Part { slot, summary });
+        let entered = execute::enter(site, &self.loaded.matrix.name, name, &stops.waits).await;
+        match entered {
+            Err(RunError::Host(error)) if error.kind == HostErrorKind::Cancelled => {
+                return Ok(not_begun());
+            }
+            slot => around.keep(slot.map_err(stop_of)?),
+        }
+        let broken = self.build(site, name, out, &stops.waits).await?;
+        if stops.waits.is_cancelled() {
+            return Ok(not_begun());
         }
         // Whoever had the machine before may have done some of it, and builds may have come out equal.
         let plan = self.plan()?;
@@ -304,6 +315,7 @@ impl<'a> Session<'a> {
             }
         }
         let todo = plan.todo(rounds, &|digest| chosen.known.is_kept(digest));
+        let (_, planned) = planned;
         if todo.measurements() < planned {
             site.tell(Event::Spared {
                 machine: name.to_owned(),
@@ -320,13 +332,12 @@ impl<'a> Session<'a> {
         let repetition = std::mem::take(&mut chosen.known.repetition);
         let stored = |run: usize| chosen.stored(run);
         let summary = match self.calibrate {
-            Some(rounds) => calibrate::measure(&job, rounds, stops).await,
+            Some(rounds) => calibrate::measure(&job, &todo, rounds, stops).await,
             None => execute::run(&job, &todo, &stored, repetition, stops).await,
         };
         let mut summary = summary.map_err(stop_of)?;
         failed.append(&mut summary.failed);
-        let summary = Summary { failed, ..summary };
-        Ok(Part { slot, summary })
+        Ok(Summary { failed, ..summary })
     }
 
     /// Measures again what looks like a change on the machines of these names.
@@ -384,13 +395,20 @@ impl<'a> Session<'a> {
     fn choose_again(&self, plan: &Plan, out: &Out) -> Result<Chosen, Stop> {
         let store = self.store.borrow();
         let artifacts = &self.loaded.artifacts;
-        let known = lookup::known(plan, Some(&store), artifacts)?;
+        let mut known = lookup::known(plan, Some(&store), artifacts)?;
+        if let Some(rounds) = self.calibrate {
+            known.measure_all(plan, rounds);
+        }
         let asked = self.choosing.asked();
         Ok(choose_again(plan, known, &store, &asked, out, now_ms())?)
     }
 
-    /// Says what is to be done; measurements by machine are returned.
-    fn announce(&self, site: &Site, chosen: &Chosen) -> Result<BTreeMap<String, u64>, Stop> {
+    /// Says what is to be done; cells and measurements by machine are returned.
+    fn announce(
+        &self,
+        site: &Site,
+        chosen: &Chosen,
+    ) -> Result<BTreeMap<String, (usize, u64)>, Stop> {
         let plan = self.plan()?;
         let todo = &chosen.known.todo;
         let store = self.store.borrow();
@@ -407,7 +425,7 @@ impl<'a> Session<'a> {
             site.tell(Event::LeftOut(chosen.out.left_out));
         }
         let axis = plan.cells.axis("machine").unwrap_or(0);
-        let mut planned = BTreeMap::new();
+        let mut planned: BTreeMap<String, (usize, u64)> = BTreeMap::new();
         for (run, rounds) in todo
             .rounds
             .iter()
@@ -415,7 +433,8 @@ impl<'a> Session<'a> {
             .filter(|(_, rounds)| **rounds > 0)
         {
             let machine = plan.cells.label(plan.cell_of(run), axis);
-            *planned.entry(machine.to_owned()).or_default() += u64::from(*rounds);
+            let planned = planned.entry(machine.to_owned()).or_default();
+            *planned = (planned.0 + 1, planned.1 + u64::from(*rounds));
         }
         Ok(planned)
     }
@@ -425,24 +444,35 @@ fn stop_of(error: RunError) -> Stop {
     Stop::message(error.to_string())
 }
 
-/// One message for each Ctrl-C, SIGTERM or hang-up.
-fn signals() -> Result<mpsc::UnboundedReceiver<()>, Stop> {
+/// One message for each Ctrl-C, SIGTERM or hang-up. Dropped, these end the process as they would have.
+pub type Signals = mpsc::UnboundedReceiver<()>;
+
+/// Catches signals, on a thread of its own: whoever computes does not look at messages.
+pub fn signals() -> Result<Signals, Stop> {
+    let refused = |error| Stop::message(format!("signals cannot be caught: {error}"));
     let (sender, receiver) = mpsc::unbounded_channel();
-    for kind in [
-        SignalKind::interrupt(),
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-    ] {
-        let mut signals = signal(kind)
-            .map_err(|error| Stop::message(format!("signals cannot be caught: {error}")))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while signals.recv().await.is_some() {
-                if sender.send(()).is_err() {
-                    break;
-                }
+    let runtime = Builder::new_current_thread().enable_io().build();
+    let runtime = runtime.map_err(refused)?;
+    let of = |kind| {
+        let _in_runtime = runtime.enter();
+        signal(kind).map_err(refused)
+    };
+    let mut interrupt = of(SignalKind::interrupt())?;
+    let mut terminate = of(SignalKind::terminate())?;
+    let mut hang_up = of(SignalKind::hangup())?;
+    let forward = async move {
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
             }
-        });
-    }
-    Ok(receiver)
+            if sender.send(()).is_err() {
+                std::process::exit(Exit::Interrupted as i32);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("signals".to_owned());
+    let started = thread.spawn(move || runtime.block_on(forward));
+    started.map(|_| receiver).map_err(refused)
 }

@@ -2,6 +2,7 @@
 //! Does not know what is shown.
 
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::json;
@@ -32,6 +33,14 @@ impl Stop {
 
     pub fn message(message: impl Into<String>) -> Self {
         Stop::usage(vec![Diagnostic::error(message)])
+    }
+
+    /// As it happened on a machine.
+    pub fn on(mut self, machine: &str) -> Self {
+        for diagnostic in &mut self.diagnostics {
+            diagnostic.message = format!("machine `{machine}`: {}", diagnostic.message);
+        }
+        self
     }
 }
 
@@ -115,12 +124,30 @@ pub fn document(value: &impl Serialize) {
     }
 }
 
-/// Text on standard output. A closed pipe (`matrix … | head`) is no error.
+/// Whether a result could not be written.
+static IS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Text on standard output. A closed pipe (`matrix … | head`) is no error; any other failure is told here
+/// and by [`exit_of`].
 pub fn out(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
+    let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
+    if let Err(error) = written
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+        && !IS_LOST.swap(true, Ordering::Relaxed)
+    {
+        say(&format!("standard output cannot be written: {error}"));
+    }
+}
+
+/// The exit code of a verb: a result that nobody got is no success.
+pub fn exit_of(exit: Exit) -> Exit {
+    match IS_LOST.load(Ordering::Relaxed) {
+        true => Exit::Usage,
+        false => exit,
+    }
 }
 
 /// How standard output wants its tables.

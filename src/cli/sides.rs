@@ -45,6 +45,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
         comparison,
         confirmed: None,
         accepted: None,
+        is_accepted: false,
     };
     let rows = table.sides.into_iter().zip(family).map(row).collect();
     Ok(Report::of(&file.display().to_string(), "", rows))

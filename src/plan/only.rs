@@ -43,10 +43,17 @@ pub fn slips(matrix: &Matrix, only: &[Expr]) -> Vec<Diagnostic> {
             }
             let message = format!("axis `{name}` has no value `{text}`");
             let names = known.iter().map(String::as_str);
+            let is_number = axis.values.iter().any(
+                |at| matches!(&at.value, AxisValue::Scalar(value) if value.to_string() == text),
+            );
+            let help = match is_number {
+                true => format!("its value is no text: `{text}` without quotation marks"),
+                false => suggest(text, names),
+            };
             slips.push(
                 Diagnostic::warning(message)
                     .at(expr.span.slice(place), "none of its values")
-                    .help(suggest(text, names)),
+                    .help(help),
             );
         }
     }

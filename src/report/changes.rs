@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::model::{AcceptedRow, FORMAT};
 use super::text::{
-    BREAK, Style, accepted_line, arrow, breakable, fit, interval, lines, more, table, value,
+    BREAK, Style, accepted_line, arrow, breakable, fit, in_one_unit, lines, more, table, value,
 };
 use crate::judge::changepoint::Change;
 use crate::judge::history::Standing;
@@ -221,12 +221,13 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
         .flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
     let total = all.clone().count();
     for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
+        let (moved, interval) = in_one_unit(change.ratio, change.ci95);
         rows.add_row(vec![
             Cell::new(breakable(name)),
             Cell::new(revision),
             Cell::new(change.index),
-            Cell::new(change.ratio.map_or("-".to_owned(), show_ratio)),
-            Cell::new(interval(change.ci95)),
+            Cell::new(moved),
+            Cell::new(interval),
         ]);
     }
     fit(&mut rows, style, &[(0, BREAK), (1, ' ')], &[]);
@@ -336,17 +337,16 @@ pub fn history_text(history: &History, style: Style) -> String {
 }
 
 fn change_line(change: &CellChange, out: &mut String) {
+    let (moved, interval) = in_one_unit(change.ratio, change.ci95);
     let _ = writeln!(
         out,
-        "  {}{}: {} at {}, {} ({})",
+        "  {}{}: {} at {}, {moved} ({interval})",
         change
             .id
             .map_or(String::new(), |id| format!("change {id}, ")),
         versions(&change.from, &change.to),
         word(change.verdict, change.accepted),
         change.at,
-        change.ratio.map_or("-".to_owned(), show_ratio),
-        interval(change.ci95),
     );
     for told in &change.surroundings {
         let _ = writeln!(out, "    possible cause: {told}");

@@ -30,7 +30,7 @@ pub fn lkp(report: &Report) -> String {
         let _ = writeln!(out, "{:-<16} {:-<27}", "", "");
         let _ = writeln!(out, "{LKP_HEADING}");
         for row in rows {
-            let verdict = row.comparison.verdict.name();
+            let verdict = row.words();
             match row.sides.map(|side| side.map(lkp_side)) {
                 [Some(base), Some(new)] => {
                     let _ = writeln!(out, "{}   # {verdict}", lkp_row(&row.metric, base, new));
@@ -61,7 +61,7 @@ pub fn mmtests(report: &Report) -> String {
         let _ = writeln!(out, "{cell}   ({axis})\n");
         let _ = writeln!(out, "{:<24} {baseline:>24} {candidate:>24}", "");
         for row in rows {
-            let verdict = row.comparison.verdict.name();
+            let verdict = row.words();
             let [Some(base), Some(new)] = row.sides else {
                 let _ = writeln!(
                     out,

@@ -53,6 +53,8 @@ pub struct Counts {
     pub same: usize,
     pub inconclusive: usize,
     pub nothing_measured: usize,
+    /// Regressions and improvements that somebody accepted, not counted above.
+    pub accepted: usize,
 }
 
 /// One comparison of one metric.
@@ -79,6 +81,8 @@ pub struct Row {
     pub confirmed: Option<bool>,
     /// The acceptance that bears on this: it moved the baseline, or is about the candidate.
     pub accepted: Option<i64>,
+    /// This very change was accepted: it does not gate and is counted as accepted.
+    pub is_accepted: bool,
     /// Run steps of baseline and candidate.
     #[serde(skip)]
     pub runs: [u32; 2],
@@ -159,12 +163,25 @@ pub fn report(
     Ok(report)
 }
 
+impl Row {
+    /// The verdict, and what became of it: `regression, confirmed`.
+    pub fn words(&self) -> String {
+        let verdict = self.comparison.verdict.name();
+        match self.confirmed {
+            _ if self.is_accepted => format!("{verdict}, accepted"),
+            Some(true) => format!("{verdict}, confirmed"),
+            _ => verdict.to_owned(),
+        }
+    }
+}
+
 impl Report {
     /// A report of rows that are judged.
     pub fn of(name: &str, about: &str, mut rows: Vec<Row>) -> Report {
         let mut counts = Counts::default();
         for row in &rows {
             *match row.comparison.verdict {
+                _ if row.is_accepted => &mut counts.accepted,
                 Verdict::Regression => &mut counts.regression,
                 Verdict::Improvement => &mut counts.improvement,
                 Verdict::Same => &mut counts.same,
@@ -216,7 +233,9 @@ fn row(plan: &Plan, answer: Answer) -> Row {
     let rule = &plan.matrix.compares[compare.rule];
     let tuple = |cell: u32| plan.cells.cell(cell as usize);
     let label = |cell: u32| plan.cells.label(tuple(cell), axis).to_owned();
-    let moved = answer.accepted.as_ref().filter(|accepted| accepted.moved);
+    let accepted = answer.accepted.as_ref();
+    let is_about_candidate = accepted.is_some_and(|accepted| !accepted.moved);
+    let moved = accepted.filter(|accepted| accepted.moved);
     let baseline = moved.map(|accepted| accepted.version.clone());
     Row {
         cell: plan.cells.name_without(tuple(answer.baseline), &[axis]),
@@ -225,11 +244,8 @@ fn row(plan: &Plan, answer: Answer) -> Row {
         better: answer.question.better,
         axis: plan.cells.axes[axis].name.clone(),
         // What somebody accepted does not fail a second time.
-        gate: rule.gate
-            && answer
-                .accepted
-                .as_ref()
-                .is_none_or(|accepted| accepted.moved),
+        gate: rule.gate && !is_about_candidate,
+        is_accepted: is_about_candidate && answer.comparison.verdict.is_change(),
         baseline: baseline.unwrap_or_else(|| label(answer.baseline)),
         candidate: label(answer.candidate),
         baseline_median: answer.levels[0],

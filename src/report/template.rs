@@ -6,7 +6,7 @@ use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 
 use super::model::Report;
-use super::text::summary;
+use super::text::{in_one_unit, summary};
 use crate::words::units::{show_ratio, show_value};
 
 /// Bytes of one template.
@@ -17,7 +17,8 @@ const FUEL_MAX: u64 = 50_000_000;
 /// The template that `--format markdown` uses where `hooks/` has none.
 pub const MARKDOWN: &str = include_str!("../../hooks/compare.md.jinja");
 
-/// Fills a template with a report. Beside minijinja's own filters there are `ratio` (a change in
+/// Fills a template with a report. Beside minijinja's own there are the function `change(ratio, ci95)` (both as texts
+/// in one unit), and the filters `ratio` (a change in
 /// percent), `value(unit)` (a number with its unit) and `one_line` (safe in a table cell).
 /// The error says what is wrong, with its line.
 pub fn render(template: &str, report: &Report) -> Result<String, String> {
@@ -35,6 +36,11 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
     env.set_syntax(syntax.build().map_err(|error| error.to_string())?);
     env.add_filter("ratio", |ratio: Option<f64>| {
         ratio.map_or("-".to_owned(), show_ratio)
+    });
+    env.add_function("change", |ratio: Option<f64>, ci95: Option<Vec<f64>>| {
+        let ci95 = ci95.and_then(|ci95| <[f64; 2]>::try_from(ci95).ok());
+        let (change, interval) = in_one_unit(ratio, ci95);
+        vec![change, interval]
     });
     env.add_filter("value", |value: Option<f64>, unit: &str| {
         value.map_or("-".to_owned(), |value| show_value(value, unit))

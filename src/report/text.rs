@@ -12,7 +12,7 @@ use super::beside::MonitorsRow;
 use super::model::{AcceptedRow, CellRow, Report, Row};
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
-use crate::words::units::{count, show_ratio, show_value};
+use crate::words::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
 
 /// Rows of one table; the rest is counted.
 const ROWS_MAX: usize = 60;
@@ -225,6 +225,7 @@ pub fn summary(report: &Report) -> String {
     ];
     let mut parts: Vec<String> = named.iter().map(|(n, word)| count(*n, word)).collect();
     let plain = [
+        (counts.accepted, "accepted"),
         (counts.same, "same"),
         (counts.inconclusive, "inconclusive"),
         (counts.nothing_measured, "nothing measured"),
@@ -264,6 +265,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
     let mut table = table(style, &header, 4);
     let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.as_str()));
     for row in report.verdicts.iter().take(ROWS_MAX) {
+        let (change, interval) = in_one_unit(row.comparison.ratio, row.comparison.ci95);
         table.add_row(vec![
             verdict_cell(row),
             Cell::new(breakable(&without(&row.cell, &shared))),
@@ -274,8 +276,8 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
-            Cell::new(row.comparison.ratio.map_or("-".to_owned(), show_ratio)),
-            Cell::new(interval(row.comparison.ci95)),
+            Cell::new(change),
+            Cell::new(interval),
             Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
         ]);
     }
@@ -431,11 +433,7 @@ pub(super) fn more(total: usize, shown_max: usize, out: &mut String) {
 
 fn verdict_cell(row: &Row) -> Cell {
     let verdict = row.comparison.verdict;
-    let cell = Cell::new(match (row.accepted, row.confirmed) {
-        (Some(_), _) if !row.gate && verdict.is_change() => format!("{}, accepted", verdict.name()),
-        (_, Some(true)) => format!("{}, confirmed", verdict.name()),
-        _ => verdict.name().to_owned(),
-    });
+    let cell = Cell::new(row.words());
     match verdict {
         Verdict::Regression => cell.fg(Color::Red).add_attribute(Attribute::Bold),
         Verdict::Improvement => cell.fg(Color::Green).add_attribute(Attribute::Bold),
@@ -444,15 +442,19 @@ fn verdict_cell(row: &Row) -> Cell {
     }
 }
 
-pub(super) fn interval(ci95: Option<[f64; 2]>) -> String {
-    match ci95 {
-        // Both ends in one unit: -5.00% … 4.0x would be hard to read.
-        Some([low, high]) if high >= 3.0 && low < 3.0 => {
-            format!("{low:.2}x … {}", show_ratio(high))
-        }
-        Some([low, high]) => format!("{} … {}", show_ratio(low), show_ratio(high)),
-        None => "-".to_owned(),
-    }
+/// A change and its interval in one unit: percent, or factors where any of them is large.
+pub(super) fn in_one_unit(ratio: Option<f64>, ci95: Option<[f64; 2]>) -> (String, String) {
+    let all = ratio.into_iter().chain(ci95.into_iter().flatten());
+    let show = match all.fold(0.0, f64::max) >= FACTOR_MIN {
+        true => show_factor,
+        false => show_ratio,
+    };
+    (
+        ratio.map_or("-".to_owned(), show),
+        ci95.map_or("-".to_owned(), |[low, high]| {
+            format!("{} … {}", show(low), show(high))
+        }),
+    )
 }
 
 pub(super) fn value(value: Option<f64>, unit: &str) -> String {

@@ -10,7 +10,7 @@ use super::lookup::Samples;
 use super::past::Past;
 use crate::judge::power::{repetitions, smallest_effect};
 use crate::judge::verdict::{Comparison, Noise, Question, compare, decide};
-use crate::plan::dag::Plan;
+use crate::plan::dag::{Plan, Todo};
 use crate::words::diag::Diagnostic;
 use crate::words::sample::{Better, Sample};
 
@@ -32,11 +32,18 @@ pub struct Calibrated {
     pub repetitions: [Option<u32>; 3],
 }
 
-/// Measures `rounds` more rounds of every run step.
-pub async fn measure(job: &Job<'_>, rounds: u32, stops: &Stops) -> Result<Summary, RunError> {
-    let all: BTreeSet<u32> = (0..job.plan.steps.runs.len() as u32).collect();
-    let first = next_round(job, &all)?;
-    extra_rounds(job, &all, (first, first + rounds), stops).await
+/// Measures `rounds` more rounds of every run step with something to do.
+pub async fn measure(
+    job: &Job<'_>,
+    todo: &Todo,
+    rounds: u32,
+    stops: &Stops,
+) -> Result<Summary, RunError> {
+    let runs = (0..).zip(&todo.rounds);
+    let runs = runs.filter(|(_, rounds)| **rounds > 0);
+    let runs: BTreeSet<u32> = runs.map(|(run, _)| run).collect();
+    let first = next_round(job, &runs)?;
+    extra_rounds(job, &runs, (first, first + rounds), stops).await
 }
 
 /// Judges each cell against itself over the samples of `session`, and takes its noise from all that is

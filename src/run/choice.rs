@@ -2,7 +2,7 @@
 //! Does not know how the command line says so, nor how a step is carried out.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::dispatch::Stored;
 use super::lookup::{Known, LookupError, Past, failures};
 use crate::edge::store::{Store, StoreError};
-use crate::plan::dag::{Durations, Plan, Todo};
+use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::{Key, KeyHasher};
 use crate::words::units::show_duration;
@@ -37,6 +37,15 @@ pub struct LeftOut {
     pub estimate_s: f64,
 }
 
+impl LeftOut {
+    /// Adds what another part has left out.
+    pub fn add(&mut self, other: LeftOut) {
+        self.cells += other.cells;
+        self.measurements += other.measurements;
+        self.estimate_s += other.estimate_s;
+    }
+}
+
 /// Why a run step is measured though it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Again {
@@ -55,8 +64,8 @@ impl fmt::Display for Again {
     }
 }
 
-/// What counts of a run step that is measured again: rounds from `begin` on, and so many `young` ones of
-/// those before.
+/// What counts of a run step where some are measured again: rounds from `begin` on, and so many `young`
+/// ones of those before.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     begin: u32,
@@ -98,15 +107,20 @@ impl Chosen {
     }
 }
 
-/// Looks a plan up and chooses. `now_ms`: milliseconds since 1970-01-01 UTC.
+/// Chooses of a plan that was looked up, on the machines of these names or on all. `now_ms`: milliseconds
+/// since 1970-01-01 UTC.
 pub fn choose(
     plan: &Plan,
     known: Known,
     store: Option<&Store>,
     asked: &Asked,
+    names: Option<&BTreeSet<String>>,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
     let mut chosen = renew(plan, known, store, asked, now_ms)?;
+    if let Some(names) = names {
+        chosen.known.keep_only(plan, names);
+    }
     if asked.failed {
         let failed = match store {
             Some(store) => failed(plan, &chosen.known, store)?,
@@ -179,12 +193,20 @@ fn renew(
             again.insert(run, Again::TooOld { age, max_age });
         }
     }
-    // All begin together, so that rounds pair.
+    // All begin together, also what was never measured, so that rounds pair.
     let last = again
         .keys()
         .filter_map(|run| known.rounds.rounds(*run).last());
     let first = last.max().map_or(0, |last| last + 1);
     let mut counts = BTreeMap::new();
+    if !again.is_empty() {
+        let begun = Counts {
+            begin: first,
+            young: 0,
+        };
+        let never = (0..runs).filter(|run| known.rounds.count(*run) == 0);
+        counts.extend(never.map(|run| (run, begun)));
+    }
     for &run in again.keys() {
         let young = young_ones.get(&run).copied().unwrap_or(0);
         known.repetition.keep_last(run as u32, young as usize);
@@ -262,8 +284,9 @@ impl Chosen {
     }
 
     /// What a budget has no room for. What tells most comes first: what was never measured, then what is
-    /// too old, the oldest first, or not settled, then the rest; cells that differ in their version only
-    /// stand together, in an order that spreads over the matrix.
+    /// too old, the oldest first, or not settled, then the rest. Cells that are compared with each other
+    /// stand together, the baseline first: without it the others tell nothing. Groups of them come in an
+    /// order that spreads over the matrix.
     fn beyond(
         &self,
         plan: &Plan,
@@ -271,7 +294,8 @@ impl Chosen {
         budget: Duration,
     ) -> (LeftOut, HashSet<u32>) {
         let todo = &self.known.todo;
-        let version = plan.cells.axis("version");
+        let mut compared: HashSet<usize> = plan.compares.iter().map(|it| it.axis).collect();
+        compared.extend(plan.cells.axis("version"));
         let rank = |run: &u32| {
             let again = self.again.get(&(*run as usize));
             let age = match again {
@@ -280,13 +304,16 @@ impl Chosen {
             };
             let is_stored = self.known.rounds.count(*run as usize) > 0;
             let is_settled = again == Some(&Again::Forced);
+            let cell = plan.cell_of(*run as usize);
             let mut group = KeyHasher::new("spread");
-            for (axis, value) in plan.cell_of(*run as usize).iter().enumerate() {
-                if Some(axis) != version {
+            for (axis, value) in cell.iter().enumerate() {
+                if !compared.contains(&axis) {
                     group.bytes(&value.to_le_bytes());
                 }
             }
-            (is_stored, is_settled, Reverse(age), group.finish())
+            let is_other = |it: &&ComparePlan| cell[it.axis] != it.baseline;
+            let others = plan.compares.iter().filter(is_other).count();
+            (is_stored, is_settled, Reverse(age), group.finish(), others)
         };
         let mut wanted: Vec<u32> = (0..todo.rounds.len() as u32).collect();
         wanted.retain(|run| todo.rounds[*run as usize] > 0);

@@ -90,10 +90,9 @@ pub enum Event {
         /// Measurements that are given up with it.
         given_up: u64,
     },
-    /// The cell needs no more rounds, or one more, than was thought.
+    /// The cell needs one more round than was thought.
     Repeats {
         cell: String,
-        more: bool,
     },
     /// Ctrl-C: `at_once` from the second on.
     Interrupted {

@@ -108,12 +108,13 @@ pub struct Job<'a> {
     pub around: &'a Surroundings,
 }
 
-/// Told when to stop: `soon` after the measurements under way (what waits or builds ends), `at_once` with
-/// them. Nothing is begun after the `deadline`.
+/// Told when to stop: `soon` after the measurements under way, `at_once` with them. Nothing is begun
+/// after the `deadline`. `waits` is told `soon` and at the deadline: what waits or builds ends.
 #[derive(Clone)]
 pub struct Stops {
     pub soon: Cancel,
     pub at_once: Cancel,
+    pub waits: Cancel,
     pub deadline: Option<Instant>,
 }
 
@@ -213,7 +214,12 @@ pub async fn run(
     let (told, mut written) = mpsc::unbounded_channel::<(u64, Written)>();
     let mut unwritten: HashMap<u64, Unwritten> = HashMap::new();
     let mut tickets = 0;
-    let (mut soon, mut is_stopped) = (stops.soon.clone(), false);
+    let mut soon = stops.soon.clone();
+    let mut is_late = stops.is_late();
+    let mut is_stopped = is_late || soon.is_cancelled();
+    if is_stopped {
+        dispatch.stop();
+    }
     for turn in 1u64.. {
         // Steps that never wait, on a null machine, must not keep signals and clocks out.
         if turn.is_multiple_of(TURNS_WITHOUT_YIELD_MAX) {
@@ -237,8 +243,7 @@ pub async fn run(
                 dispatch.stop();
             }
             () = sleep_until(stops.deadline), if !is_stopped => {
-                is_stopped = true;
-                summary.late = Some((0, 0));
+                (is_stopped, is_late) = (true, true);
                 dispatch.stop();
             }
             Some((ticket, written)) = written.recv() => {
@@ -288,7 +293,7 @@ pub async fn run(
     }
     drop(pool);
     summary.interrupted = stops.soon.is_cancelled();
-    summary.late = summary.late.map(|_| dispatch.left());
+    summary.late = Some(dispatch.left()).filter(|left| is_late && *left != (0, 0));
     match executor.fatal.into_inner() {
         Some(error) => Err(error),
         None => Ok(summary),
@@ -297,7 +302,16 @@ pub async fn run(
 
 const TURNS_WITHOUT_YIELD_MAX: u64 = 64;
 
-async fn sleep_until(deadline: Option<Instant>) {
+impl Stops {
+    /// The time that was given is over.
+    pub fn is_late(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+/// For ever where there is no deadline.
+pub async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

@@ -83,6 +83,12 @@ impl Known {
         self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
     }
 
+    /// Makes so many rounds of every run step what is to be done, with the builds that they need.
+    pub fn measure_all(&mut self, plan: &Plan, rounds: u32) {
+        let rounds = vec![rounds; plan.steps.runs.len()];
+        self.todo = plan.todo(rounds, &|digest| self.kept.contains(&digest));
+    }
+
     /// Names of the machines on which there is something to do, or of `all`.
     pub fn machines(&self, plan: &Plan, all: bool) -> BTreeSet<String> {
         let runs = self.todo.rounds.iter().enumerate();
@@ -123,9 +129,9 @@ pub fn known(
     }
     let mut missing = Vec::with_capacity(keys.len());
     for run in 0..keys.len() {
-        let least = (0..repeat.min).filter(|round| !rounds.contains(run, *round));
-        let least = least.count() as u32;
-        missing.push(match least {
+        // Rounds of a step that was begun beside others do not begin at 0.
+        let had = u32::try_from(rounds.count(run)).unwrap_or(u32::MAX);
+        missing.push(match repeat.min.saturating_sub(had) {
             0 if repeat.until.is_some() => {
                 let enough = repetition.is_enough(plan, run as u32);
                 u32::from(!enough.map_err(LookupError::Template)?)

@@ -138,7 +138,7 @@ impl Executor<'_> {
                     warnings: measured.warnings,
                 });
                 if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
-                    news.events.push(Event::Repeats { cell, more: true });
+                    news.events.push(Event::Repeats { cell });
                 }
                 Outcome::Sample { enough }
             }

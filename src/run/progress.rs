@@ -20,13 +20,6 @@ pub trait Progress {
     fn event(&mut self, event: &Event);
 }
 
-/// Nobody.
-pub struct Silent;
-
-impl Progress for Silent {
-    fn event(&mut self, _: &Event) {}
-}
-
 /// Each of several readers, in order.
 pub struct Several(pub Vec<Box<dyn Progress>>);
 
@@ -55,6 +48,7 @@ pub struct Lines {
     done: u64,
     failed: u64,
     started: Instant,
+    is_at_work: bool,
     last: Instant,
     last_failure: String,
 }
@@ -69,6 +63,7 @@ impl Default for Lines {
             done: 0,
             failed: 0,
             started: Instant::now(),
+            is_at_work: false,
             last: Instant::now(),
             last_failure: String::new(),
         }
@@ -77,6 +72,9 @@ impl Default for Lines {
 
 impl Progress for Lines {
     fn event(&mut self, event: &Event) {
+        if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
+            self.started = Instant::now();
+        }
         if let Some(line) = notable(event, &mut self.last_failure) {
             say(&line);
         }
@@ -110,11 +108,15 @@ impl Progress for Lines {
             Event::Spared { measurements, .. } => {
                 self.total = self.total.saturating_sub(*measurements)
             }
-            Event::Repeats { more: true, .. } => self.total += 1,
-            Event::Repeats { more: false, .. } => self.total = self.total.saturating_sub(1),
+            Event::Repeats { .. } => self.total += 1,
             _ => {}
         }
     }
+}
+
+/// From here on time is spent on measuring: waiting for a machine and building say nothing of what is left.
+fn is_at_work(event: &Event) -> bool {
+    matches!(event, Event::SetupStarted { .. } | Event::RunStarted { .. })
 }
 
 fn left(started: Instant, done: u64, total: u64) -> Duration {
@@ -125,6 +127,7 @@ fn left(started: Instant, done: u64, total: u64) -> Duration {
 /// A bar with counts, the cell at hand and the time left.
 pub struct Bars {
     bar: ProgressBar,
+    is_at_work: bool,
     last_failure: String,
 }
 
@@ -137,6 +140,7 @@ impl Default for Bars {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bars {
             bar,
+            is_at_work: false,
             last_failure: String::new(),
         }
     }
@@ -144,12 +148,16 @@ impl Default for Bars {
 
 impl Progress for Bars {
     fn event(&mut self, event: &Event) {
+        if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
+            self.bar.reset_eta();
+        }
         if let Some(line) = notable(event, &mut self.last_failure) {
             self.bar.println(line);
         }
         match event {
             Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
                 self.bar.reset();
+                self.is_at_work = false;
                 self.bar.set_length(*measurements);
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
@@ -172,8 +180,7 @@ impl Progress for Bars {
                 let length = self.bar.length().unwrap_or(0);
                 self.bar.set_length(length.saturating_sub(*given_up));
             }
-            Event::Repeats { more: true, .. } => self.bar.inc_length(1),
-            Event::Repeats { more: false, .. } => self.bar.dec_length(1),
+            Event::Repeats { .. } => self.bar.inc_length(1),
             Event::Finished { .. } => self.bar.finish_and_clear(),
             _ => {}
         }

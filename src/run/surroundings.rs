@@ -11,7 +11,7 @@ use super::execute::{Executor, RunError, Site};
 use super::prepare::Machine;
 use super::tune;
 use crate::edge::environment::{Asked, capture};
-use crate::edge::host::{Cancel, Command, Host};
+use crate::edge::host::{Cancel, Command, Host, Slot};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
 use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
@@ -26,6 +26,8 @@ const VERSION_BYTES_MAX: usize = 4096;
 /// What is around the measurements of a session.
 #[derive(Default)]
 pub struct Surroundings {
+    /// Of all machines, until they are put back: nobody else may have them before.
+    slots: RefCell<Vec<Slot>>,
     machines: RefCell<BTreeMap<String, Surrounding>>,
     /// Of the monitors that are programs, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
@@ -48,8 +50,14 @@ impl Surroundings {
         }
     }
 
-    /// Applies a machine's profile and looks at its environment. The caller holds its slot, and calls
-    /// [`Surroundings::leave`] whatever happens then, also on an error.
+    /// Keeps a machine's slot until [`Surroundings::leave`].
+    pub fn keep(&self, slot: Option<Slot>) {
+        self.slots.borrow_mut().extend(slot);
+    }
+
+    /// Applies a machine's profile and looks at its environment. Its slot was given to
+    /// [`Surroundings::keep`]; the caller calls [`Surroundings::leave`] whatever happens then, also on
+    /// an error.
     pub async fn enter(&self, site: &Site<'_>, name: &str) -> Result<(), RunError> {
         match site.machines.get(name) {
             Some(machine) => self.add(site, name, machine).await,
@@ -92,7 +100,7 @@ impl Surroundings {
         Ok(())
     }
 
-    /// Puts all machines back. All are tried; the first error is returned.
+    /// Puts all machines back, then lets others have them. All are tried; the first error is returned.
     pub async fn leave(&self, site: &Site<'_>) -> Result<(), RunError> {
         let mut result = Ok(());
         for (name, own) in self.machines.take() {
@@ -101,6 +109,7 @@ impl Surroundings {
                 result = result.and(released);
             }
         }
+        self.slots.take();
         result
     }
 

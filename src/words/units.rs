@@ -150,13 +150,24 @@ pub fn show_value(value: f64, unit: &str) -> String {
     }
 }
 
-/// A ratio as a change: `+3.21%`, `-0.40%`; a change of more than double as a factor: `12.3x`.
+/// From this ratio on a change is a factor, not percent.
+pub const FACTOR_MIN: f64 = 3.0;
+
+/// A ratio as a change: `+3.21%`, `-0.40%`; a large one as a factor: `12.3x`.
 pub fn show_ratio(ratio: f64) -> String {
+    match ratio {
+        r if r.is_finite() && r < FACTOR_MIN => format!("{:+.2}%", (r - 1.0) * 100.0),
+        r => show_factor(r),
+    }
+}
+
+/// A ratio as a factor: `0.85x`, `12.3x`.
+pub fn show_factor(ratio: f64) -> String {
     match ratio {
         r if !r.is_finite() => "?".to_owned(),
         r if r >= 99.5 => format!("{r:.0}x"),
-        r if r >= 3.0 => format!("{r:.1}x"),
-        r => format!("{:+.2}%", (r - 1.0) * 100.0),
+        r if r >= 9.95 => format!("{r:.1}x"),
+        r => format!("{r:.2}x"),
     }
 }
 

@@ -68,8 +68,11 @@ fn fresh_rounds_are_added_and_pair() {
     run(&lab, &["--only", "size == 1"]).assert_code(0);
     let ran = run(&lab, &["--fresh"]);
     ran.assert_code(0);
-    assert_eq!(ran.measured().len(), 6);
+    let rounds: Vec<u64> = ran.measured().into_iter().map(|(_, round)| round).collect();
+    // Those that were never measured too.
+    assert_eq!(rounds, [2, 2, 2, 3, 3, 3], "all begin together");
     assert_eq!(ran.events("finished")[0]["measured"], 6);
+    assert_eq!(run(&lab, &[]).measured(), [], "no gap is filled");
     let ran = run(&lab, &["--fresh"]);
     let rounds: Vec<u64> = ran.measured().into_iter().map(|(_, round)| round).collect();
     assert_eq!(rounds, [4, 4, 4, 5, 5, 5], "all begin together");
@@ -77,6 +80,17 @@ fn fresh_rounds_are_added_and_pair() {
     assert_eq!(samples.len(), 6 + 4 + 4);
     assert!(samples.values().all(|count| *count == 1));
     assert_eq!(run(&lab, &[]).measured(), []);
+}
+
+#[test]
+fn what_is_too_old_and_what_is_new_pair() {
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));
+    run(&lab, &["--only", "size == 1"]).assert_code(0);
+    age(&lab, "size=1", 31);
+    let ran = run(&lab, &["--max-age", "30d"]);
+    let rounds: Vec<u64> = ran.measured().into_iter().map(|(_, round)| round).collect();
+    assert_eq!(rounds, [2, 2, 2, 3, 3, 3]);
+    assert_eq!(run(&lab, &["--max-age", "30d"]).measured(), []);
 }
 
 #[test]

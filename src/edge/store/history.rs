@@ -38,6 +38,21 @@ pub struct PastSample<'a> {
 }
 
 impl Store {
+    /// The versions of which anything of a matrix was run lately, the latest first.
+    pub fn versions(&self, matrix: &str, max: u32) -> Result<Vec<String>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<String>> {
+            let mut statement = self.db.prepare(
+                "SELECT attempt.version FROM session
+                 JOIN attempt ON attempt.session = session.id AND attempt.kind = 'run'
+                 WHERE session.matrix = ?1 GROUP BY attempt.version ORDER BY max(attempt.id) DESC LIMIT ?2",
+            )?;
+            statement
+                .query_map(params![matrix, max], |row| row.get(0))?
+                .collect()
+        };
+        self.sqlite(read())
+    }
+
     /// All samples of a matrix in the order in which they were taken.
     /// Only what was run for a cell itself: what it shares with others by key is theirs.
     pub fn past(

@@ -253,6 +253,15 @@ pub struct Record {
     beside: Beside,
 }
 
+impl Record {
+    /// Of what is large: the log and the monitors' outputs.
+    pub(super) fn bytes(&self) -> usize {
+        let monitors = self.beside.monitors.iter();
+        let outputs: usize = monitors.map(|monitor| monitor.output.len()).sum();
+        self.log.as_ref().map_or(0, Vec::len) + outputs
+    }
+}
+
 #[derive(Clone, Debug)]
 struct OwnReading {
     metric: String,

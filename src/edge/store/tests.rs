@@ -289,6 +289,25 @@ fn a_group_that_cannot_be_written_is_told_as_such() {
 }
 
 #[test]
+fn those_who_wait_are_told_where_the_thread_panics() {
+    let (_folder, store) = new_store();
+    let session = session(&store);
+    let writer = store.writer().unwrap();
+    let (told, results) = std::sync::mpsc::channel();
+    for round in 0..3 {
+        let new = store.prepare(&attempt(session, key(1), round), &[], Beside::default());
+        let told = told.clone();
+        writer.write(new.unwrap(), round == 2, move |written| {
+            assert!(round > 0, "as if writing had panicked");
+            told.send(written).unwrap();
+        });
+    }
+    drop(told);
+    let results: Vec<_> = results.iter().map(|it| it.unwrap_err().kind).collect();
+    assert_eq!(results, [StoreErrorKind::Io; 2]);
+}
+
+#[test]
 fn a_failure_counts_until_a_later_success() {
     let (_folder, mut store) = new_store();
     let session = session(&store);

@@ -31,6 +31,8 @@ const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     pub profile: String,
+    /// As in the journal: RFC 3339, UTC, to the nanosecond. It tells this journal from later ones.
+    pub since: String,
     pub key: Key,
     /// All files of the profile that hold what was wanted.
     pub rows: Vec<Row>,
@@ -171,6 +173,11 @@ pub enum TuneError {
     Active { profile: String, since: String },
     #[error("{0}; profiles are not stacked")]
     OfRoot(String),
+    #[error(
+        "the profile `{profile}`, applied since {since}, is somebody else's and stays: they had the \
+         machine while this run measured there"
+    )]
+    Foreign { profile: String, since: String },
     #[error(
         "the journal {path} cannot be used: {reason}; it says how to put the machine back: \
          look at it before you remove it"
@@ -375,6 +382,7 @@ pub async fn apply(
     let in_force = found.iter().filter(|file| !failed.contains(&file.path));
     Ok(Applied {
         profile: profile.name.clone(),
+        since: journal.since,
         key: profile.key(),
         rows: in_force.map(|file| row(file, profile)).collect(),
         skipped: gate.skipped,
@@ -560,7 +568,8 @@ pub async fn keep(host: &dyn Host, journal_path: &Path) -> Result<(), TuneError>
     journal::write(host, journal_path, &journal).await
 }
 
-/// Ends what [`apply`] began: stops what is held, and reverts.
+/// Ends what [`apply`] began: stops what is held, and reverts. A journal that somebody else has written
+/// since is left alone, and is an error.
 pub async fn release(
     host: &dyn Host,
     applied: &Applied,
@@ -570,7 +579,14 @@ pub async fn release(
         Some((_, service)) => host.stop(service).await.map(|_| ()),
         None => Ok(()),
     };
-    let rows = revert(host, journal_path).await?;
+    let (journal, boot_id) = journal::read(host, journal_path).await?;
+    let rows = match journal {
+        Some(Journal { profile, since, .. }) if since != applied.since => {
+            return Err(TuneError::Foreign { profile, since });
+        }
+        Some(journal) => revert_this(host, journal_path, journal, &boot_id).await?,
+        None => Vec::new(),
+    };
     stopped.map_err(TuneError::Host)?;
     Ok(rows)
 }
@@ -578,10 +594,18 @@ pub async fn release(
 /// Puts back what the journal says, whoever wrote it. Nothing to do where there is no journal. The
 /// caller holds the machine's slot.
 pub async fn revert(host: &dyn Host, journal_path: &Path) -> Result<Vec<Reverted>, TuneError> {
-    let (journal, boot_id) = journal::read(host, journal_path).await?;
-    let Some(journal) = journal else {
-        return Ok(Vec::new());
-    };
+    match journal::read(host, journal_path).await? {
+        (Some(journal), boot_id) => revert_this(host, journal_path, journal, &boot_id).await,
+        (None, _) => Ok(Vec::new()),
+    }
+}
+
+async fn revert_this(
+    host: &dyn Host,
+    journal_path: &Path,
+    journal: Journal,
+    boot_id: &str,
+) -> Result<Vec<Reverted>, TuneError> {
     let mut rows = Vec::new();
     let mut current = journal.clone();
     if journal.boot_id != boot_id {

@@ -213,6 +213,20 @@ fn every_kind_of_knob_is_set_and_put_back() {
 }
 
 #[test]
+fn a_journal_of_somebody_else_is_left_alone() {
+    let (folder, host) = machine();
+    let profile = resolve(EVERYTHING);
+    let ours = run(apply(&host, &profile, journal())).unwrap();
+    run(revert(&host, journal())).unwrap();
+    let theirs = run(apply(&host, &profile, journal())).unwrap();
+    let tuned = contents(folder.path());
+    let error = run(release(&host, &ours, journal())).unwrap_err();
+    assert!(matches!(error, TuneError::Foreign { .. }), "{error}");
+    assert_eq!(contents(folder.path()), tuned);
+    run(release(&host, &theirs, journal())).unwrap();
+}
+
+#[test]
 fn a_profile_takes_few_round_trips() {
     let (_folder, host) = machine();
     let applied = run(apply(&host, &resolve(EVERYTHING), journal())).unwrap();
