@@ -11,10 +11,9 @@ use serde::Serialize;
 use super::dispatch::Stored;
 use super::lookup::{Known, LookupError, Past, failures};
 use crate::edge::store::{Store, StoreError};
-use crate::plan::dag::{Durations, Plan, Todo};
+use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::{Key, KeyHasher};
-use crate::words::units::show_duration;
 
 /// What the user asks for beside what is missing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -284,8 +283,9 @@ impl Chosen {
     }
 
     /// What a budget has no room for. What tells most comes first: what was never measured, then what is
-    /// too old, the oldest first, or not settled, then the rest; cells that differ in their version only
-    /// stand together, in an order that spreads over the matrix.
+    /// too old, the oldest first, or not settled, then the rest. Cells that are compared with each other
+    /// stand together, the baseline first: without it the others tell nothing. Groups of them come in an
+    /// order that spreads over the matrix.
     fn beyond(
         &self,
         plan: &Plan,
@@ -293,7 +293,8 @@ impl Chosen {
         budget: Duration,
     ) -> (LeftOut, HashSet<u32>) {
         let todo = &self.known.todo;
-        let version = plan.cells.axis("version");
+        let mut compared: HashSet<usize> = plan.compares.iter().map(|it| it.axis).collect();
+        compared.extend(plan.cells.axis("version"));
         let rank = |run: &u32| {
             let again = self.again.get(&(*run as usize));
             let age = match again {
@@ -302,13 +303,16 @@ impl Chosen {
             };
             let is_stored = self.known.rounds.count(*run as usize) > 0;
             let is_settled = again == Some(&Again::Forced);
+            let cell = plan.cell_of(*run as usize);
             let mut group = KeyHasher::new("spread");
-            for (axis, value) in plan.cell_of(*run as usize).iter().enumerate() {
-                if Some(axis) != version {
+            for (axis, value) in cell.iter().enumerate() {
+                if !compared.contains(&axis) {
                     group.bytes(&value.to_le_bytes());
                 }
             }
-            (is_stored, is_settled, Reverse(age), group.finish())
+            let is_other = |it: &&ComparePlan| cell[it.axis] != it.baseline;
+            let others = plan.compares.iter().filter(is_other).count();
+            (is_stored, is_settled, Reverse(age), group.finish(), others)
         };
         let mut wanted: Vec<u32> = (0..todo.rounds.len() as u32).collect();
         wanted.retain(|run| todo.rounds[*run as usize] > 0);
@@ -382,11 +386,11 @@ impl<'a> Spent<'a> {
     }
 }
 
-/// Days from two days on.
+/// In the largest unit of which there are two: cells of about one age are told together.
 fn show_age(age: Duration) -> String {
-    const DAY_S: f64 = 86_400.0;
-    match age.as_secs_f64() / DAY_S {
-        days if days >= 2.0 => format!("{days:.0} d"),
-        _ => show_duration(age),
-    }
+    const UNITS: [(f64, &str); 3] = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")];
+    let seconds = age.as_secs_f64();
+    let unit = UNITS.iter().find(|(unit, _)| seconds >= 2.0 * unit);
+    let (unit, name) = unit.unwrap_or(&(1.0, "s"));
+    format!("{:.0} {name}", seconds / unit)
 }

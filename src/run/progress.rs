@@ -48,6 +48,7 @@ pub struct Lines {
     done: u64,
     failed: u64,
     started: Instant,
+    is_at_work: bool,
     last: Instant,
     last_failure: String,
 }
@@ -62,6 +63,7 @@ impl Default for Lines {
             done: 0,
             failed: 0,
             started: Instant::now(),
+            is_at_work: false,
             last: Instant::now(),
             last_failure: String::new(),
         }
@@ -70,6 +72,9 @@ impl Default for Lines {
 
 impl Progress for Lines {
     fn event(&mut self, event: &Event) {
+        if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
+            self.started = Instant::now();
+        }
         if let Some(line) = notable(event, &mut self.last_failure) {
             say(&line);
         }
@@ -109,6 +114,11 @@ impl Progress for Lines {
     }
 }
 
+/// From here on time is spent on measuring: waiting for a machine and building say nothing of what is left.
+fn is_at_work(event: &Event) -> bool {
+    matches!(event, Event::SetupStarted { .. } | Event::RunStarted { .. })
+}
+
 fn left(started: Instant, done: u64, total: u64) -> Duration {
     let each = started.elapsed().as_secs_f64() / done.max(1) as f64;
     Duration::from_secs_f64(each * total.saturating_sub(done) as f64)
@@ -117,6 +127,7 @@ fn left(started: Instant, done: u64, total: u64) -> Duration {
 /// A bar with counts, the cell at hand and the time left.
 pub struct Bars {
     bar: ProgressBar,
+    is_at_work: bool,
     last_failure: String,
 }
 
@@ -129,6 +140,7 @@ impl Default for Bars {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         Bars {
             bar,
+            is_at_work: false,
             last_failure: String::new(),
         }
     }
@@ -136,12 +148,16 @@ impl Default for Bars {
 
 impl Progress for Bars {
     fn event(&mut self, event: &Event) {
+        if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
+            self.bar.reset_eta();
+        }
         if let Some(line) = notable(event, &mut self.last_failure) {
             self.bar.println(line);
         }
         match event {
             Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
                 self.bar.reset();
+                self.is_at_work = false;
                 self.bar.set_length(*measurements);
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
