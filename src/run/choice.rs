@@ -14,7 +14,6 @@ use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::{Key, KeyHasher};
-use crate::words::units::show_duration;
 
 /// What the user asks for beside what is missing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -387,11 +386,11 @@ impl<'a> Spent<'a> {
     }
 }
 
-/// Days from two days on.
+/// In the largest unit of which there are two: cells of about one age are told together.
 fn show_age(age: Duration) -> String {
-    const DAY_S: f64 = 86_400.0;
-    match age.as_secs_f64() / DAY_S {
-        days if days >= 2.0 => format!("{days:.0} d"),
-        _ => show_duration(age),
-    }
+    const UNITS: [(f64, &str); 3] = [(86_400.0, "d"), (3_600.0, "h"), (60.0, "min")];
+    let seconds = age.as_secs_f64();
+    let unit = UNITS.iter().find(|(unit, _)| seconds >= 2.0 * unit);
+    let (unit, name) = unit.unwrap_or(&(1.0, "s"));
+    format!("{:.0} {name}", seconds / unit)
 }

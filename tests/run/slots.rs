@@ -50,8 +50,9 @@ fn two_slots_measure_two_cells_at_a_time() {
 
 #[test]
 fn killed_with_several_in_flight_only_these_are_lost() {
-    let line =
-        "sleep 0.0{{ size }}; setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo v={{ size }}";
+    // Notes each step that has come to its end.
+    let line = "sleep 0.0{{ size }}; setsid sleep 1000 </dev/null >/dev/null 2>&1 & \
+                echo end >> $TMPDIR/log; echo v={{ size }}";
     let lab = Lab::new(&(SLOTS.replace("slots = 2", "slots = 3") + &repeated("20", line)));
     let mut kills = 0;
     while lab
@@ -82,6 +83,12 @@ fn killed_with_several_in_flight_only_these_are_lost() {
     lab.run().assert_code(0);
     let samples = lab.samples();
     assert!(samples.values().all(|count| *count == 1), "{samples:?}");
+    // Of each slot the one in flight, and one that is being written while the next is measured.
+    let lost = lab.log().len() - samples.len();
+    assert!(
+        lost <= 2 * 3 * kills,
+        "{lost} ended and were lost in {kills} kills"
+    );
     lab.assert_clean();
 }
 

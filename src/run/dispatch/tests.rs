@@ -1,6 +1,8 @@
 //! Owns the tests of the dispatcher: logs of what a machine is told, in order.
 //! Does not know how an action is carried out: the tests answer in place of the executor.
 
+use std::cell::Cell;
+
 use super::*;
 use crate::config::decode::tests::read;
 use crate::config::matrix::Matrix;
@@ -463,6 +465,17 @@ fn machines_go_on_side_by_side() {
 /// time it is checked that nothing is used by two. Returns how many actions were under way at the most,
 /// and the rounds of each run step in order.
 fn in_slots(matrix: &Matrix, slots: usize, seed: u64) -> (usize, BTreeMap<u32, Vec<u32>>) {
+    in_slots_with(matrix, slots, seed, &good, usize::MAX)
+}
+
+/// The same with what comes of each action, and told to stop after so many of them.
+fn in_slots_with(
+    matrix: &Matrix,
+    slots: usize,
+    seed: u64,
+    answer: &dyn Fn(&Action) -> Done,
+    stop_after: usize,
+) -> (usize, BTreeMap<u32, Vec<u32>>) {
     let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
     let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.len()], &|_| true);
     let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| Stored::default(), &|_| slots);
@@ -470,8 +483,12 @@ fn in_slots(matrix: &Matrix, slots: usize, seed: u64) -> (usize, BTreeMap<u32, V
     let mut up: BTreeMap<(usize, u32), usize> = BTreeMap::new();
     let mut rounds: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let (mut most, mut random) = (0, seed);
-    loop {
+    for ended in 0.. {
+        if ended == stop_after {
+            dispatch.stop();
+        }
         while let Some((slot, action)) = dispatch.next(0) {
+            assert!(ended < stop_after || matches!(action, Action::Undo { .. }));
             assert!(under_way.iter().all(|(other, _)| *other != slot));
             if let Action::Measure { run, .. } = action {
                 let same = |(_, other): &(usize, Action)| matches!(other, Action::Measure { run: other, .. } if *other == run);
@@ -497,7 +514,16 @@ fn in_slots(matrix: &Matrix, slots: usize, seed: u64) -> (usize, BTreeMap<u32, V
             Action::Measure { run, round } => rounds.entry(run).or_default().push(round),
             _ => {}
         }
-        dispatch.on(0, slot, good(&action));
+        let done = answer(&action);
+        if let Done::SetUp {
+            setup,
+            step,
+            error: Some(_),
+        } = done
+        {
+            up.remove(&(setup, step));
+        }
+        dispatch.on(0, slot, done);
     }
     assert!(up.is_empty(), "{up:?} is left");
     (most, rounds)
@@ -528,6 +554,68 @@ fn slots_share_the_work_and_never_a_set_up() {
     let crossed = setup("a", "cache", "session") + &setup("b", "bs", "session");
     check(&crossed, 2, 2);
     check(&crossed, 4, 2);
+}
+
+#[test]
+fn in_slots_a_set_up_that_fails_is_not_tried_again_and_costs_its_cells_only() {
+    let matrix = matrix(&setup("nbd", "cache", "round"), "3");
+    for seed in 0..50 {
+        let tried = Cell::new(0);
+        let answer = |action: &Action| match *action {
+            Action::SetUp { setup, step: 0 } => {
+                tried.set(tried.get() + 1);
+                let error = Some("no room".to_owned());
+                Done::SetUp {
+                    setup,
+                    step: 0,
+                    error,
+                }
+            }
+            _ => good(action),
+        };
+        let (_, rounds) = in_slots_with(&matrix, 2, seed, &answer, usize::MAX);
+        assert_eq!(tried.get(), 1);
+        assert_eq!(rounds.len(), 2, "{rounds:?}");
+        assert!(
+            rounds.values().all(|rounds| *rounds == [0, 1, 2]),
+            "{rounds:?}"
+        );
+    }
+}
+
+#[test]
+fn in_slots_a_cell_that_fails_is_not_tried_again_and_costs_no_other() {
+    for setups in [String::new(), setup("nbd", "cache", "session")] {
+        let matrix = matrix(&setups, "3");
+        for seed in 0..50 {
+            let answer = |action: &Action| match *action {
+                Action::Measure { run: 1, round: 1 } => Done::Measured {
+                    run: 1,
+                    round: 1,
+                    outcome: Outcome::Failed,
+                },
+                _ => good(action),
+            };
+            let (_, rounds) = in_slots_with(&matrix, 3, seed, &answer, usize::MAX);
+            let expected = |run| if run == 1 { vec![0, 1] } else { vec![0, 1, 2] };
+            let expected: BTreeMap<u32, Vec<u32>> =
+                (0..4).map(|run| (run, expected(run))).collect();
+            assert_eq!(rounds, expected);
+        }
+    }
+}
+
+#[test]
+fn in_slots_a_stop_begins_nothing_and_undoes_all() {
+    let crossed = setup("a", "cache", "session") + &setup("b", "bs", "round");
+    for setups in [String::new(), setup("nbd", "cache", "session"), crossed] {
+        let matrix = matrix(&setups, "2");
+        for (seed, stop_after) in (0..).zip(0..20) {
+            let (_, rounds) = in_slots_with(&matrix, 3, seed, &good, stop_after);
+            // Those under way may end.
+            assert!(rounds.values().flatten().count() <= stop_after + 3);
+        }
+    }
 }
 
 #[test]
