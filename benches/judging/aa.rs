@@ -249,8 +249,12 @@ fn judge(cells: &[Cell], family: &mut [(Question, Comparison)], fresh: &BTreeMap
         family[*i].1 =
             told.unwrap_or_else(|| confirm::given_up(&cell.compared(&cell.with(Some(again)))));
     }
-    let again: Vec<bool> = (0..FAMILY).map(|i| fresh.contains_key(&i)).collect();
-    confirm::decide(family, &again);
+    let stages: Vec<(bool, bool)> = cells
+        .iter()
+        .enumerate()
+        .map(|(i, cell)| (fresh.contains_key(&i), cell.confirms))
+        .collect();
+    confirm::decide(family, &stages);
 }
 
 type Sides = (Vec<Sample>, Vec<Sample>);

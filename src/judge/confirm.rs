@@ -1,6 +1,8 @@
 //! Owns the second look: which findings are measured again, for how long, and what both looks say together.
 //! Does not know how a rerun is made.
 
+use std::collections::BTreeMap;
+
 use super::verdict::{self, Comparison, Question, Verdict};
 
 /// Measured again, and further, is what has so much [`evidence`](verdict::evidence) at least: two levels make
@@ -144,18 +146,22 @@ pub fn given_up(all: &Comparison) -> Comparison {
     }
 }
 
-/// Judges comparisons of which some were measured `again`, and say so by [`confirmed`] or [`given_up`].
+/// Judges comparisons of which some were measured again, and say so by [`confirmed`] or [`given_up`]. `stages` tells
+/// which: comparisons of equal stages are a family.
 ///
-/// Those were chosen by samples that their p-values do not depend on: they are a family by themselves, and so are
-/// the others. In one family many true effects among the others, each of them a discovery, would raise
-/// the threshold for these, which may all be nulls.
+/// Those measured again were chosen by samples that their p-values do not depend on: they are a family by themselves.
+/// So are those that were to be, but had no place in the budget, and those that never are. In one family many
+/// true effects among the last, each of them a discovery, would raise the threshold for the others, which may
+/// all be nulls.
 ///
 /// What was found may be lost: where another metric of the same cells is still open it is measured further too, and a
 /// later look that points the other way takes it back.
-pub fn decide(comparisons: &mut [(Question, Comparison)], again: &[bool]) {
-    for which in [true, false] {
-        let of_family = (0..comparisons.len()).filter(|i| again[*i] == which);
-        let members: Vec<usize> = of_family.collect();
+pub fn decide<S: Ord>(comparisons: &mut [(Question, Comparison)], stages: &[S]) {
+    let mut families: BTreeMap<&S, Vec<usize>> = BTreeMap::new();
+    for (index, stage) in stages.iter().enumerate() {
+        families.entry(stage).or_default().push(index);
+    }
+    for members in families.into_values() {
         let mut family: Vec<_> = members.iter().map(|i| comparisons[*i].clone()).collect();
         verdict::decide(&mut family);
         for (i, decided) in members.into_iter().zip(family) {

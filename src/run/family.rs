@@ -156,11 +156,13 @@ pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<An
     }
     let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
     let mut family: Vec<(Question, Comparison)> = family.collect();
-    let again: Vec<bool> = answers
-        .iter()
-        .map(|answer| answer.again.is_some())
-        .collect();
-    decide(&mut family, &again);
+    // Measured again, to be measured again, neither.
+    let stage = |answer: &Answer| {
+        let rule = plan.compares[answer.compare].rule;
+        (answer.again.is_some(), plan.matrix.compares[rule].confirm)
+    };
+    let stages: Vec<(bool, bool)> = answers.iter().map(stage).collect();
+    decide(&mut family, &stages);
     for (answer, (_, comparison)) in answers.iter_mut().zip(family) {
         if let Some(again) = answer.again {
             let is_change = comparison.verdict.is_change();
