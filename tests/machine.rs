@@ -630,7 +630,11 @@ fn what_perf_cannot_count_is_told_once() {
 command = ["perf", "stat", "-a", "-x,", "-I", "50", "-e", "cpu-clock,context-switches,cycles"]
 parser = "perf"
 "#;
-    let place = Place::new(&(MATRIX.replace("profile = \"p\"", "") + perf));
+    // Long enough for perf to begin on a busy machine.
+    let matrix = MATRIX
+        .replace("profile = \"p\"", "")
+        .replace("sleep 0.2;", "sleep 1.5;");
+    let place = Place::new(&(matrix + perf));
     place.matrix(&["run", "m.toml", "--events", "events"], 0);
     let notes = place.events("note");
     let told: Vec<&str> = notes
@@ -648,13 +652,21 @@ parser = "perf"
              WHERE name = 'perf.{event}' AND value > 0"
         ))
     };
-    assert_eq!(of("cpu-clock"), 8, "{told:?}");
+    // It may have been late for a step, which is told too.
+    let (late, told): (Vec<&str>, Vec<&str>) = told
+        .into_iter()
+        .partition(|what| what.ends_with(": no output"));
+    let counted = of("cpu-clock");
+    assert!(
+        counted == 8 || counted >= 6 && !late.is_empty(),
+        "{counted}: {late:?}"
+    );
     match of("cycles") {
         0 => assert_eq!(
             told,
             ["monitor `perf`: this machine does not count `cycles`"]
         ),
-        cycles => assert_eq!((cycles, told.len()), (8, 0), "{told:?}"),
+        cycles => assert_eq!((cycles, told.len()), (counted, 0), "{told:?}"),
     }
 }
 
