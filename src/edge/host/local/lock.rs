@@ -1,4 +1,4 @@
-//! Owns the machine's measuring slot: one file, locked by one process at a time.
+//! Owns the machine's lock: one file, locked by one process at a time.
 //! Does not know what is measured.
 
 use std::fs::{self, File};
