@@ -5,7 +5,7 @@ use std::array::from_fn;
 
 use serde::Serialize;
 
-use super::stats;
+use super::{stats, trend};
 
 /// Points of a series that are looked at; of more, the last ones.
 pub const POINTS_MAX: usize = 100_000;
@@ -39,6 +39,8 @@ pub struct Options {
     pub clip: f64,
     /// Changes below this fraction are not told.
     pub min_effect: f64,
+    /// Whether seasons are taken out first, and straight lines weighed against levels.
+    pub trends: bool,
 }
 
 impl Default for Options {
@@ -48,6 +50,7 @@ impl Default for Options {
             penalty: 3.0,
             clip: 2.0,
             min_effect: 0.0,
+            trends: true,
         }
     }
 }
@@ -93,16 +96,25 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= 2 * options.min_segment.max(1)) else {
         return Vec::new();
     };
+    if options.trends {
+        x = trend::without_season(&x).unwrap_or(x);
+    }
     let medians = running_medians(&x, options.min_segment.max(1));
-    let mut starts = segment(&x, &medians, sigma, 1.0, options);
+    let grid = ordered(&medians);
+    let mut starts = segment(&x, &grid, sigma, 1.0, options);
     let mut noise = Noise::within(&x, &starts, sigma);
     for _ in 0..PASSES_MAX {
         let before = std::mem::take(&mut starts);
-        starts = segment(&x, &medians, noise.sigma, noise.inflation(), options);
+        starts = segment(&x, &grid, noise.sigma, noise.inflation(), options);
         if starts == before {
             break;
         }
         noise = Noise::within(&x, &starts, sigma);
+    }
+    let bends = || trend::bends(&x, &medians, sigma, &starts, options);
+    if let Some(bends) = options.trends.then(bends).flatten() {
+        noise = Noise::within(&x, &bends, sigma);
+        starts = bends;
     }
     drop_small(&x, &mut starts, centre, logs, options.min_effect);
     let describe = |i: usize| {
@@ -115,14 +127,14 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
 }
 
 /// Noise about the levels.
-struct Noise {
-    sigma: f64,
+pub(super) struct Noise {
+    pub sigma: f64,
     /// Lag-1 autocorrelation, 0 to 0.9.
-    rho: f64,
+    pub rho: f64,
 }
 
 impl Noise {
-    /// From residuals about segment medians: sigma by MAD, ρ of residuals clipped at 3 sigma.
+    /// From residuals about segment medians.
     fn within(x: &[f64], starts: &[usize], fallback: f64) -> Self {
         let mut residuals = Vec::with_capacity(x.len());
         let mut begin = 0;
@@ -131,7 +143,12 @@ impl Noise {
             residuals.extend(x[begin..end].iter().map(|value| value - level));
             begin = end;
         }
-        let sigma = stats::mad(&residuals).unwrap_or(0.0) * stats::MAD_TO_SIGMA;
+        Noise::of(&residuals, fallback)
+    }
+
+    /// Sigma by MAD, ρ of residuals clipped at 3 sigma.
+    pub fn of(residuals: &[f64], fallback: f64) -> Self {
+        let sigma = stats::mad(residuals).unwrap_or(0.0) * stats::MAD_TO_SIGMA;
         let sigma = if sigma > 0.0 { sigma } else { fallback };
         let clipped: Vec<f64> = residuals
             .iter()
@@ -151,7 +168,7 @@ impl Noise {
     }
 
     /// f of [`changes`].
-    fn inflation(&self) -> f64 {
+    pub fn inflation(&self) -> f64 {
         (1.0 + self.rho) / (1.0 - self.rho)
     }
 }
@@ -180,7 +197,7 @@ fn step_sigma(x: &[f64]) -> Option<f64> {
         .map(|sigma| sigma / std::f64::consts::SQRT_2)
 }
 
-/// Medians of `window` neighbouring points, in ascending order: where a level can be.
+/// Medians of `window` neighbouring points.
 fn running_medians(x: &[f64], window: usize) -> Vec<f64> {
     let count = (x.len() + 1).saturating_sub(window);
     let mut medians = Vec::with_capacity(count);
@@ -199,10 +216,16 @@ fn running_medians(x: &[f64], window: usize) -> Vec<f64> {
         }
         medians.extend(&columns[window / 2][..LANES.min(count - begin)]);
     }
-    // Neighbouring windows often have the same median.
-    medians.dedup();
-    medians.sort_unstable_by(f64::total_cmp);
     medians
+}
+
+/// Where a level can be: each median once, in ascending order.
+fn ordered(medians: &[f64]) -> Vec<f64> {
+    let mut ordered = medians.to_vec();
+    // Neighbouring windows often have the same median.
+    ordered.dedup();
+    ordered.sort_unstable_by(f64::total_cmp);
+    ordered
 }
 
 /// Levels that are worked on at once, and what is known of each so far.
@@ -495,11 +518,12 @@ mod tests {
             wild.iter().for_each(|(at, size)| x[at % n] = *size);
             let options = Options { min_segment, ..Options::default() };
             let medians = running_medians(&x, min_segment);
+            let grid = ordered(&medians);
             let by_sorting: Vec<f64> = x.windows(min_segment).map(|w| stats::sorted(w)[min_segment / 2]).collect();
             prop_assert!(by_sorting.iter().all(|median| medians.contains(median)));
             prop_assert!(medians.iter().all(|median| by_sorting.contains(median)));
-            let starts = segment(&x, &medians, 1.0, inflation, &options);
-            let levels: Vec<f64> = lanes(&medians, 1.0)
+            let starts = segment(&x, &grid, 1.0, inflation, &options);
+            let levels: Vec<f64> = lanes(&grid, 1.0)
                 .iter()
                 .flat_map(|lane| lane.levels.map(f64::from))
                 .collect();
