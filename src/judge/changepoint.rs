@@ -97,7 +97,7 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
         return Vec::new();
     };
     if options.trends {
-        x = trend::without_season(&x).unwrap_or(x);
+        x = trend::without_season(&x, sigma).unwrap_or(x);
     }
     let medians = running_medians(&x, options.min_segment.max(1));
     let grid = ordered(&medians);

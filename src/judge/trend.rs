@@ -38,9 +38,10 @@ const EVIDENCE_MIN: f64 = 6.0;
 const INNOVATION_MIN: f64 = 0.01;
 
 /// The series without its season: medians of what is left of a moving average over one period, phase by phase
-/// (Macaulay, 1931, made robust). None where no period stands out in the autocorrelation of steps, clipped at 3 sigma.
-pub fn without_season(x: &[f64]) -> Option<Vec<f64>> {
-    let period = period(x)?;
+/// (Macaulay, 1931, made robust). None where no period stands out in the autocorrelation of steps, clipped at 3 sigma
+/// of the noise of points.
+pub fn without_season(x: &[f64], sigma: f64) -> Option<Vec<f64>> {
+    let period = period(x, sigma)?;
     let n = x.len();
     let rest = |i: usize| {
         let begin = i.saturating_sub(period / 2).min(n - period);
@@ -58,13 +59,13 @@ pub fn without_season(x: &[f64]) -> Option<Vec<f64>> {
 }
 
 /// The shortest period that stands out: a peak of the autocorrelation of steps.
-fn period(x: &[f64]) -> Option<usize> {
+fn period(x: &[f64], sigma: f64) -> Option<usize> {
     let longest = (x.len() / SEASONS_MIN).min(PERIOD_MAX);
     let steps: Vec<f64> = x.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let centre = stats::median(&steps)?;
-    let limit = CLIP * stats::MAD_TO_SIGMA * stats::mad(&steps)?;
+    let limit = CLIP * std::f64::consts::SQRT_2 * sigma;
     let clip = |step: &f64| (step - centre).clamp(-limit, limit);
-    if x.len() < SEASON_POINTS_MIN || limit <= 0.0 || !limit.is_finite() {
+    if x.len() < SEASON_POINTS_MIN || !limit.is_finite() {
         return None;
     }
     let steps: Vec<f64> = steps.iter().map(clip).collect();
@@ -135,9 +136,12 @@ pub fn bends(
         noise = Noise::of(&lines.residuals(&starts, true), noise.sigma);
     }
     let least = INNOVATION_MIN * sigma;
+    if starts.is_empty() {
+        return None;
+    }
     let of_lines = criterion(&lines.residuals(&starts, true), 3 * starts.len() + 2, least);
     let of_levels = criterion(&lines.residuals(levels, false), 2 * levels.len() + 1, least);
-    (!starts.is_empty() && of_lines + EVIDENCE_MIN <= of_levels).then_some(starts)
+    (of_lines + EVIDENCE_MIN <= of_levels).then_some(starts)
 }
 
 /// n·ln s² + k·ln n (Schwarz, 1978) of residuals with autoregression of the order 0, 1 or 2 that gives the least:
