@@ -388,58 +388,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Noise of about ±1 % without a pattern.
+    /// Between -1 and 1, without a pattern.
     fn noise(i: usize) -> f64 {
-        1.0 + 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5)
-    }
-
-    fn series(n: usize, level: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
-        (0..n).map(|i| Some(level(i) * noise(i))).collect()
-    }
-
-    fn indices(series: &[Option<f64>]) -> Vec<usize> {
-        changes(series, &Options::default())
-            .iter()
-            .map(|change| change.index)
-            .collect()
-    }
-
-    #[test]
-    fn steps_are_found_and_spikes_are_not() {
-        let check = |level: fn(usize) -> f64, expected: &[usize]| {
-            assert_eq!(indices(&series(120, level)), expected)
-        };
-        check(|_| 50.0, &[]);
-        check(|i| if i < 70 { 50.0 } else { 52.0 }, &[70]);
-        check(|i| if i < 70 { 50.0 } else { 25.0 }, &[70]);
-        check(
-            |i| if (40..80).contains(&i) { 52.0 } else { 50.0 },
-            &[40, 80],
-        );
-        // One, two and three wild points are no level.
-        check(|i| if i == 60 { 5e6 } else { 50.0 }, &[]);
-        check(|i| if (60..63).contains(&i) { 90.0 } else { 50.0 }, &[]);
-        // Values of zero and below are looked at as they are.
-        check(|i| if i < 70 { -50.0 } else { -60.0 }, &[70]);
-    }
-
-    #[test]
-    fn short_constant_and_exact_series() {
-        let check = |values: &[f64], expected: &[usize]| {
-            let series: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
-            assert_eq!(indices(&series), expected, "{values:?}");
-        };
-        check(&[], &[]);
-        check(&[1.0], &[]);
-        check(&[1.0, 9.0], &[]);
-        check(&[7.0; 50], &[]);
-        check(&[0.0; 50], &[]);
-        // An instruction count that moved by a millionth.
-        let exact: Vec<f64> = (0..40)
-            .map(|i| if i < 25 { 1e6 } else { 1e6 + 1.0 })
-            .collect();
-        check(&exact, &[25]);
-        check(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY], &[]);
+        ((i * 7919 + i * i * 104_729) % 1000) as f64 / 500.0 - 1.0
     }
 
     /// The least cost of all partitions, as [`changes`] defines it: tried one by one.
@@ -466,43 +417,6 @@ mod tests {
             .fold(f64::INFINITY, f64::min)
     }
 
-    #[test]
-    fn gaps_are_passed_over_and_counted() {
-        let mut all = series(120, |i| if i < 70 { 50.0 } else { 53.0 });
-        for gap in (0..120).filter(|i| i % 7 == 3 || (60..70).contains(i)) {
-            all[gap] = None;
-        }
-        assert_eq!(indices(&all), [70]);
-    }
-
-    #[test]
-    fn a_change_tells_its_size() {
-        let found = changes(
-            &series(200, |i| if i < 90 { 50.0 } else { 55.0 }),
-            &Options::default(),
-        );
-        let [low, high] = found[0].ci95.unwrap();
-        assert!(low < 1.1 && 1.1 < high && high - low < 0.01, "{found:?}");
-        assert!((found[0].before - 50.0).abs() < 0.3 && (found[0].after - 55.0).abs() < 0.3);
-        let across = changes(
-            &series(80, |i| if i < 40 { -5.0 } else { 5.0 }),
-            &Options::default(),
-        );
-        assert_eq!((across[0].index, across[0].ratio), (40, None));
-    }
-
-    #[test]
-    fn changes_too_small_to_matter_are_left_out() {
-        let all = series(300, |i| [100.0, 103.0, 120.0][i / 100]);
-        let options = Options {
-            min_effect: 0.05,
-            ..Options::default()
-        };
-        assert_eq!(indices(&all), [100, 200]);
-        let found = changes(&all, &options);
-        assert_eq!(found.iter().map(|c| c.index).collect::<Vec<_>>(), [200]);
-    }
-
     proptest! {
         #[test]
         fn no_partition_costs_less(
@@ -512,7 +426,7 @@ mod tests {
             min_segment in 1usize..8,
         ) {
             let mut x: Vec<f64> = steps.iter().flat_map(|(n, level)| vec![*level; *n]).collect();
-            x.iter_mut().enumerate().for_each(|(i, x)| *x += 100.0 * (noise(i) - 1.0));
+            x.iter_mut().enumerate().for_each(|(i, x)| *x += noise(i));
             let n = x.len();
             prop_assume!(n >= 2 * min_segment);
             wild.iter().for_each(|(at, size)| x[at % n] = *size);
@@ -538,33 +452,6 @@ mod tests {
             }
             let best = least_cost(&x, &levels, beta, limit, min_segment);
             prop_assert!((got - best).abs() <= 1e-4 * (1.0 + best), "{starts:?}: {got}, not {best}");
-        }
-
-        #[test]
-        fn units_do_not_matter(step in 1.05..2.0f64, scale in 1e-3..1e3f64, at in 30usize..90) {
-            let one = series(120, |i| if i < at { 50.0 } else { 50.0 * step });
-            let other: Vec<Option<f64>> = one.iter().map(|x| x.map(|x| x * scale)).collect();
-            prop_assert_eq!(indices(&one), indices(&other));
-            prop_assert_eq!(indices(&one), vec![at]);
-        }
-
-        #[test]
-        fn any_input_gives_ordered_changes_and_finite_numbers(
-            values in prop::collection::vec(prop_oneof![
-                4 => (-1e3..1e3f64).prop_map(Some),
-                1 => Just(None),
-                1 => Just(Some(0.0)),
-                1 => Just(Some(1e300)),
-                1 => Just(Some(-1e-300)),
-            ], 0..80),
-        ) {
-            let found = changes(&values, &Options::default());
-            prop_assert!(found.windows(2).all(|pair| pair[0].index + 5 <= pair[1].index));
-            for change in &found {
-                prop_assert!(values[change.index].is_some());
-                prop_assert!(change.before.is_finite() && change.after.is_finite());
-            }
-            prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
         }
     }
 }

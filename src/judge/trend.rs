@@ -293,3 +293,53 @@ impl Lines {
         residuals
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Squares about the line by least squares, point by point.
+    fn squares(x: &[f64]) -> f64 {
+        let place = |i: usize| i as f64 - (x.len() - 1) as f64 / 2.0;
+        let mean = stats::mean(x).unwrap();
+        let products: f64 = (0..x.len()).map(|i| place(i) * x[i]).sum();
+        let places: f64 = (0..x.len()).map(|i| place(i).powi(2)).sum();
+        let slope = products / places.max(1.0);
+        (0..x.len())
+            .map(|i| (x[i] - mean - slope * place(i)).powi(2))
+            .sum()
+    }
+
+    proptest! {
+        #[test]
+        fn no_other_lines_cost_less(
+            x in prop::collection::vec(-3.0..3.0f64, 12..60),
+            bend in 0usize..60,
+            slope in -0.5..0.5f64,
+            beta in 5.0..60.0f64,
+        ) {
+            let n = x.len();
+            let shape = |i: usize| slope * i.saturating_sub(bend.min(n)) as f64;
+            let x: Vec<f64> = x.iter().enumerate().map(|(i, x)| x + shape(i)).collect();
+            let shortest = 4;
+            let mut total = vec![f64::INFINITY; n + 1];
+            total[0] = -beta;
+            for end in shortest..=n {
+                for begin in 0..=end - shortest {
+                    total[end] = total[end].min(total[begin] + beta + squares(&x[begin..end]));
+                }
+            }
+            let lines = Lines::of(x.clone());
+            let starts = lines.segment(beta, shortest);
+            let mut begin = 0;
+            let mut got = beta * starts.len() as f64;
+            for end in starts.iter().copied().chain([n]) {
+                prop_assert!(end - begin >= shortest);
+                got += squares(&x[begin..end]);
+                begin = end;
+            }
+            prop_assert!((got - total[n]).abs() < 1e-6, "{:?}: {}, not {}", starts, got, total[n]);
+        }
+    }
+}
