@@ -77,8 +77,10 @@ pub struct Change {
 /// growth of a mean's variance by autocorrelation (Bartlett, 1946) with ρ the lag-1
 /// autocorrelation within segments: σ, ρ and the segments are found in turn until they agree.
 /// √f lets a long excursion of a slowly wandering series count, as its β is higher. x is the
-/// logarithm where all values are above zero. Same input, same bytes out: no randomness, no parallel
-/// sums.
+/// logarithm where all values are above zero. With `trends` a season is taken out first
+/// ([`trend::without_season`]), and straight lines may describe the series better than levels do
+/// ([`trend::bends`]): then the changes are their ends. Same input, same bytes out: no randomness, no
+/// parallel sums.
 pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let places: Vec<usize> = (0..series.len())
         .filter(|i| series[*i].is_some_and(f64::is_finite))
@@ -97,7 +99,7 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
         return Vec::new();
     };
     if options.trends {
-        x = trend::without_season(&x, sigma).unwrap_or(x);
+        x = trend::without_season(&x, places, sigma).unwrap_or(x);
     }
     let medians = running_medians(&x, options.min_segment.max(1));
     let grid = ordered(&medians);

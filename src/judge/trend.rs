@@ -39,23 +39,21 @@ const INNOVATION_MIN: f64 = 0.01;
 
 /// The series without its season: medians of what is left of a moving average over one period, phase by phase
 /// (Macaulay, 1931, made robust). None where no period stands out in the autocorrelation of steps, clipped at 3 sigma
-/// of the noise of points.
-pub fn without_season(x: &[f64], sigma: f64) -> Option<Vec<f64>> {
+/// of the noise of points. `places` tell the phase: gaps count.
+pub fn without_season(x: &[f64], places: &[usize], sigma: f64) -> Option<Vec<f64>> {
     let period = period(x, sigma)?;
-    let n = x.len();
-    let rest = |i: usize| {
-        let begin = i.saturating_sub(period / 2).min(n - period);
-        Some(x[i] - stats::mean(&x[begin..begin + period])?)
-    };
-    let rests: Vec<f64> = (0..n).filter_map(rest).collect();
-    let phase = |phase: usize| -> Option<f64> {
-        let same: Vec<f64> = rests.iter().skip(phase).step_by(period).copied().collect();
-        stats::median(&same)
-    };
-    let season: Vec<f64> = (0..period).filter_map(phase).collect();
+    let mut phases = vec![Vec::new(); period];
+    for (i, place) in places.iter().enumerate() {
+        let begin = i.saturating_sub(period / 2).min(x.len() - period);
+        phases[place % period].push(x[i] - stats::mean(&x[begin..begin + period])?);
+    }
+    let season = phases
+        .iter()
+        .map(|rests| stats::median(rests).unwrap_or(0.0));
+    let season: Vec<f64> = season.collect();
     let centre = stats::mean(&season)?;
-    let plain = |(i, value): (usize, &f64)| value - (season[i % period] - centre);
-    Some(x.iter().enumerate().map(plain).collect())
+    let plain = |(value, place): (&f64, &usize)| value - (season[place % period] - centre);
+    Some(x.iter().zip(places).map(plain).collect())
 }
 
 /// The shortest period that stands out: a peak of the autocorrelation of steps.
