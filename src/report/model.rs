@@ -13,7 +13,7 @@ use crate::plan::dag::Plan;
 use crate::run::choice::LeftOut;
 use crate::run::execute::Failed;
 use crate::run::family::{Answer, Beside, answers};
-use crate::run::lookup::{Samples, Series};
+use crate::run::samples::{Samples, Series};
 use crate::words::diag::Diagnostic;
 use crate::words::sample::Better;
 
@@ -268,16 +268,17 @@ fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
             .into_iter()
             .zip(&plan.matrix.metrics)
         {
-            let Some(series) = samples.get(&(run, name)) else {
-                continue;
-            };
-            let Some(median) = median_of(series) else {
+            let series = samples.get(run, &name);
+            let Some(median) = median_of(&series) else {
                 continue;
             };
             rows.push(CellRow {
                 cell: plan.cells.name(cell),
                 metric: metric.name.clone(),
-                unit: metric.unit.clone().unwrap_or_else(|| series.unit.clone()),
+                unit: metric
+                    .unit
+                    .clone()
+                    .unwrap_or_else(|| series.unit.to_owned()),
                 better: metric.better.or(series.better).unwrap_or(Better::Higher),
                 median,
                 n: series.samples.len(),
@@ -298,6 +299,13 @@ fn median_of(series: &Series) -> Option<f64> {
 }
 
 impl Report {
+    /// Leaves out the comparisons that an interrupted run has not come to.
+    pub fn leave_out_unmeasured(&mut self) {
+        self.verdicts
+            .retain(|row| row.comparison.verdict != Verdict::NothingMeasured);
+        self.counts.nothing_measured = 0;
+    }
+
     /// A regression that must not pass.
     pub fn has_gating_regression(&self) -> bool {
         let mut rows = self.verdicts.iter();

@@ -147,6 +147,9 @@ pub fn report(report: &Report, style: Style) -> String {
         }
         more(reasons.len(), ROWS_MAX, &mut out);
     }
+    if let Some(left_out) = report.left_out.filter(|it| it.cells > 0) {
+        let _ = writeln!(out, "\n{left_out}");
+    }
     beside(report, &mut out);
     let _ = writeln!(out, "\n{}", summary(report));
     out

@@ -137,7 +137,8 @@ impl Executor<'_> {
                     metrics: names.zip(values).collect(),
                     warnings: measured.warnings,
                 });
-                if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
+                let is_beyond = repetition.count(run) >= plan.repeat.min as usize;
+                if plan.repeat.until.is_some() && !enough && is_beyond {
                     news.events.push(Event::Repeats { cell });
                 }
                 Outcome::Sample { enough }
