@@ -476,7 +476,13 @@ fn next_commands(result: &Shown, common: &Common, choosing: &Choosing) {
         };
         let again = command("run", &[&only[..], &choosing.words()].concat());
         commands.push(format!("{again}   # {what}"));
-    } else if let Some(row) = result.report.cells.first().filter(|_| commands.is_empty()) {
+    } else if let Some(row) = result
+        .report
+        .cells
+        .iter()
+        .next()
+        .filter(|_| commands.is_empty())
+    {
         commands.push(command("explain", std::slice::from_ref(&row.cell)));
     }
     if result.ran && !result.report.verdicts.is_empty() {
