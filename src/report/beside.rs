@@ -11,7 +11,6 @@ use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
 use crate::judge::monitors::{Moved, Watched, moved};
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
-use crate::run::lookup::Samples;
 use crate::words::key::Key;
 use crate::words::sample::Sample;
 
@@ -60,11 +59,10 @@ pub struct MonitorsRow {
 pub fn add(
     report: &mut Report,
     plan: &Plan,
-    samples: &Samples,
     store: &Store,
     monitors: bool,
 ) -> Result<(), StoreError> {
-    report.environments = environments(&report.verdicts, samples, store)?;
+    report.environments = environments(&report.verdicts, store)?;
     report.marks = marks(plan, store)?;
     if monitors {
         report.monitors = monitors_moved(&report.verdicts, plan, store)?;
@@ -72,24 +70,10 @@ pub fn add(
     Ok(())
 }
 
-fn environments(
-    rows: &[Row],
-    samples: &Samples,
-    store: &Store,
-) -> Result<Vec<EnvironmentsRow>, StoreError> {
-    let mut of_run: HashMap<u32, &[Key]> = HashMap::new();
-    for ((run, _), series) in samples {
-        let known = of_run.entry(*run).or_default();
-        // A metric that was added later has fewer.
-        if series.environments.len() > known.len() {
-            *known = &series.environments;
-        }
-    }
+fn environments(rows: &[Row], store: &Store) -> Result<Vec<EnvironmentsRow>, StoreError> {
     let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();
     for row in rows {
-        let [a, b] = row
-            .runs
-            .map(|run| of_run.get(&run).copied().unwrap_or_default());
+        let [a, b] = &row.environments;
         if let Some(keys) = differing(a, b) {
             let side = |label: &str| format!("{}={label}", row.axis);
             let between = [side(&row.baseline), side(&row.candidate)];

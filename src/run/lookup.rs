@@ -26,8 +26,27 @@ pub struct Series {
     pub unit: String,
     pub better: Option<Better>,
     pub samples: Vec<Sample>,
-    /// What the machine was like, each once, the latest last; empty where that is not known.
-    pub environments: Vec<Key>,
+    /// What the machine was like in each session, as far as that is known.
+    pub environments: Vec<(i64, Key)>,
+}
+
+impl Series {
+    pub fn add(&mut self, sample: Sample, environment: Option<Key>) {
+        let known = self.environments.iter().rev();
+        let is_known = known
+            .map(|(session, _)| *session)
+            .any(|it| it == sample.session);
+        if let Some(environment) = environment.filter(|_| !is_known) {
+            self.environments.push((sample.session, environment));
+        }
+        self.samples.push(sample);
+    }
+
+    /// What the machine was like in a session.
+    pub fn environment(&self, session: i64) -> Option<Key> {
+        let mut known = self.environments.iter();
+        Some(known.find(|(it, _)| *it == session)?.1)
+    }
 }
 
 /// Samples by run step and by the parser's name for the metric.
@@ -195,11 +214,7 @@ pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
                 samples: Vec::new(),
                 environments: Vec::new(),
             });
-        if let Some(environment) = stored.environment {
-            series.environments.retain(|known| *known != environment);
-            series.environments.push(environment);
-        }
-        series.samples.push(stored.sample);
+        series.add(stored.sample, stored.environment);
     }
     Ok(samples)
 }

@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::config::matrix::Matrix;
-use crate::edge::store::{Acceptance, AcceptedFrom, AttemptId, SeriesId, Span, Store, StoreError};
+use crate::edge::store::{
+    Acceptance, AcceptedFrom, AttemptId, Position, SeriesId, Span, Store, StoreError,
+};
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
 use crate::words::key::Key;
-use crate::words::sample::Better;
 
 /// Sessions that the noise of a cell is learned from, the latest ones.
 pub const NOISE_SESSIONS_MAX: u32 = 30;
@@ -25,6 +26,7 @@ pub struct Point {
     pub session: i64,
     /// Milliseconds since 1970-01-01 UTC.
     pub started_ms: i64,
+    pub position: Position,
     /// The last attempt at it in this session.
     pub attempt: AttemptId,
     pub values: Vec<f64>,
@@ -41,8 +43,7 @@ impl Point {
 #[derive(Clone, Debug)]
 pub struct PastSeries {
     pub unit: String,
-    pub better: Better,
-    /// In the order in which they were first measured.
+    /// By their positions; where these are the same as they were first measured.
     pub points: Vec<Point>,
     /// What was measured again in a later session: a control, of which only the surroundings can
     /// have changed.
@@ -106,13 +107,14 @@ impl Past {
             presets: [preset, unnamed],
             sessions,
         };
+        let mut positions: HashMap<i64, HashMap<String, Position>> = HashMap::new();
+        for commit in store.commits(&matrix.name)? {
+            let of_session = positions.entry(commit.session).or_default();
+            of_session.insert(commit.version, commit.position);
+        }
         let mut past = Past::default();
         store.past(&span, |sample| {
-            // A metric whose direction nobody knows is kept, but cannot be judged.
             let Some(metric) = metrics.get(&sample.metric) else {
-                return;
-            };
-            let Some(better) = metric.better else {
                 return;
             };
             let id = SeriesId {
@@ -123,20 +125,29 @@ impl Past {
             past.until = Some(sample.attempt);
             let series = past.series.entry(id).or_insert_with(|| PastSeries {
                 unit: metric.unit.clone(),
-                better,
                 points: Vec::new(),
                 again: Vec::new(),
             });
+            let of_session = positions.get(&sample.session);
+            let of_commit = of_session.and_then(|it| it.get(sample.version)).copied();
+            let measured = Position {
+                ms: sample.started_ms,
+                depth: 0,
+            };
             series.add(Point {
                 key: sample.key,
                 version: sample.version.to_owned(),
                 session: sample.session,
                 started_ms: sample.started_ms,
+                position: of_commit.unwrap_or(measured),
                 attempt: sample.attempt,
                 values: vec![sample.value],
                 environment: sample.environment,
             });
         })?;
+        for series in past.series.values_mut() {
+            series.points.sort_by_key(|point| point.position);
+        }
         Ok(past)
     }
 
@@ -186,6 +197,7 @@ mod tests {
             version: key.to_owned(),
             session,
             started_ms: 0,
+            position: Position::default(),
             attempt: AttemptId(0),
             values: vec![value],
             environment: None,
@@ -195,7 +207,6 @@ mod tests {
     fn series(points: &[(&str, i64, f64)]) -> PastSeries {
         let mut series = PastSeries {
             unit: String::new(),
-            better: Better::Higher,
             points: Vec::new(),
             again: Vec::new(),
         };

@@ -10,7 +10,7 @@ mod regex;
 mod text;
 
 use crate::words::diag::suggest;
-use crate::words::sample::{Ended, Parsed, Reading};
+use crate::words::sample::{Better, Ended, Parsed, Reading};
 
 /// The parsers that a matrix may name.
 pub const KINDS: [&str; 5] = ["fio", "json", "regex", "columns", "perf"];
@@ -108,6 +108,15 @@ impl Parser {
                 problems.push(problem);
                 Err(problems)
             }
+        }
+    }
+
+    /// Which direction of a reading is better, by its name, as far as this parser knows. The name may be a
+    /// template: the part behind its last dot counts.
+    pub fn better(&self, name: &str) -> Option<Better> {
+        match self.kind {
+            Kind::Fio => fio::better(name),
+            Kind::Json | Kind::Regex(_) | Kind::Columns(_) | Kind::Perf => None,
         }
     }
 

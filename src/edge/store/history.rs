@@ -1,7 +1,9 @@
-//! Owns series: the samples of one metric of one cell over all its versions, in the order of time.
-//! Does not know what a change point is.
+//! Owns series: the samples of one metric of one cell over all its versions, and where versions stand.
+//! Does not know what a change point is, nor git.
 
-use rusqlite::params;
+use std::collections::HashMap;
+
+use rusqlite::{OptionalExtension, params};
 
 use super::{AttemptId, MetricId, Store, StoreError};
 use crate::words::key::Key;
@@ -17,6 +19,25 @@ pub struct Span<'a> {
     pub presets: [&'a str; 2],
     /// Only the last so many sessions of them.
     pub sessions: u32,
+}
+
+/// Where a state of the subject stands in a series: a commit by its place in the subject's history, all else
+/// when it was first measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Milliseconds since 1970-01-01 UTC; of a commit its date, never before that of its first parent.
+    pub ms: i64,
+    /// Commits on its first-parent line; 0 of what is none.
+    pub depth: i64,
+}
+
+/// What a version's label meant in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionCommit {
+    pub session: i64,
+    pub version: String,
+    pub commit: String,
+    pub position: Position,
 }
 
 /// One sample of the past, borrowed from the row that it stands in.
@@ -95,14 +116,85 @@ impl Store {
         self.sqlite(read())
     }
 
-    /// When something was first measured: milliseconds since 1970-01-01 UTC.
-    pub fn first_measured(&self, key: Key) -> Result<Option<i64>, StoreError> {
-        let sql = "SELECT min(started_ms) FROM attempt WHERE key = ?1 AND outcome = 'ok'";
+    /// When something was first measured, in milliseconds since 1970-01-01 UTC, and where it stands in its series.
+    pub fn first_measured(&self, key: Key) -> Result<Option<(i64, Position)>, StoreError> {
+        let sql = "SELECT started_ms, coalesce(position_ms, started_ms), coalesce(depth, 0)
+                   FROM attempt LEFT JOIN version_commit USING (session, version)
+                   WHERE key = ?1 AND outcome = 'ok' ORDER BY id LIMIT 1";
         let read = || {
-            self.db
-                .prepare_cached(sql)?
-                .query_row([key], |row| row.get(0))
+            let mut statement = self.db.prepare_cached(sql)?;
+            let row = statement.query_row([key], |row| {
+                let (ms, depth) = (row.get(1)?, row.get(2)?);
+                Ok((row.get(0)?, Position { ms, depth }))
+            });
+            row.optional()
         };
         self.sqlite(read())
+    }
+
+    /// Which commits the versions of a matrix's sessions were, where that was noted and is placed.
+    pub fn commits(&self, matrix: &str) -> Result<Vec<VersionCommit>, StoreError> {
+        let read = || {
+            self.db
+                .prepare_cached(
+                    "SELECT session, version, commit_id, position_ms, depth
+                     FROM version_commit JOIN session ON session.id = session
+                     WHERE matrix = ?1 AND position_ms IS NOT NULL",
+                )?
+                .query_map([matrix], |row| {
+                    Ok(VersionCommit {
+                        session: row.get(0)?,
+                        version: row.get(1)?,
+                        commit: row.get(2)?,
+                        position: Position {
+                            ms: row.get(3)?,
+                            depth: row.get(4)?,
+                        },
+                    })
+                })?
+                .collect()
+        };
+        self.sqlite(read())
+    }
+
+    /// Notes which commits the versions of a session are, by label, and where they stand. Earlier ones of which that
+    /// was not known are given their place too.
+    pub fn put_commits(
+        &self,
+        session: i64,
+        versions: &[(&str, &str)],
+        positions: &HashMap<String, Position>,
+    ) -> Result<(), StoreError> {
+        for (label, _) in versions {
+            self.check_name("version", label)?;
+        }
+        let write = || {
+            let transaction = self.db.unchecked_transaction()?;
+            for (label, commit) in versions {
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO version_commit (session, version, commit_id) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute(params![session, label, commit])?;
+            }
+            let open: Vec<String> = transaction
+                .prepare_cached(
+                    "SELECT DISTINCT commit_id FROM version_commit WHERE position_ms IS NULL",
+                )?
+                .query_map([], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?;
+            for commit in open {
+                if let Some(Position { ms, depth }) = positions.get(&commit) {
+                    transaction
+                        .prepare_cached(
+                            "UPDATE version_commit SET position_ms = ?2, depth = ?3
+                             WHERE commit_id = ?1 AND position_ms IS NULL",
+                        )?
+                        .execute(params![commit, ms, depth])?;
+                }
+            }
+            transaction.commit()
+        };
+        self.sqlite(write())
     }
 }

@@ -30,7 +30,7 @@ use crate::words::sample::{Better, Sample};
 
 pub use beside::{Beside, MARK_SEPARATOR, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
 pub use error::{StoreError, StoreErrorKind};
-pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
+pub use history::{PAST_SAMPLES_MAX, PastSample, Position, Span, VersionCommit};
 pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};

@@ -3,7 +3,7 @@
 
 mod mishaps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -403,11 +403,26 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     check("m", ["", "quick"], 1, &all[2..]);
     check("m", ["nightly", ""], 9, &[]);
     check("other", ["quick", ""], 9, &[]);
-    assert_eq!(
-        store.first_measured(key(1)).unwrap(),
-        Some(1_700_000_000_123)
-    );
-    assert_eq!(store.first_measured(key(9)).unwrap(), None);
+    let position = |ms, depth| Position { ms, depth };
+    let first_of = |store: &Store, n| store.first_measured(key(n)).unwrap();
+    let measured = 1_700_000_000_123;
+    let here = Some((measured, position(measured, 0)));
+    assert_eq!(first_of(&store, 1), here);
+    assert_eq!(first_of(&store, 9), None);
+
+    // Commits stand where their repository says, also where it says so later.
+    let v1 = ("v1", "c0ffee");
+    store.put_commits(first, &[v1], &HashMap::new()).unwrap();
+    assert_eq!(first_of(&store, 1), here);
+    assert_eq!(store.commits("m").unwrap(), []);
+    let positions = HashMap::from([("c0ffee".to_owned(), position(5, 7))]);
+    store.put_commits(second, &[v1], &positions).unwrap();
+    assert_eq!(first_of(&store, 1), Some((measured, position(5, 7))));
+    assert_eq!(first_of(&store, 3), here);
+    let commits = store.commits("m").unwrap();
+    assert_eq!(commits.len(), 2);
+    assert!(commits.iter().all(|it| it.position == position(5, 7)));
+    assert_eq!(store.commits("other").unwrap(), []);
 }
 
 #[test]
