@@ -58,6 +58,7 @@ async fn knobs(repeats: usize) -> Result<[f64; 3], Box<dyn Error>> {
     let path = |n: usize| format!("{}/knob{n}", memory.path().display());
     let knob = |n: usize| Knob {
         name: format!("knob {n}"),
+        words: None,
         choices: vec![Choice {
             pattern: path(n),
             value: "1".to_owned(),

@@ -69,6 +69,23 @@ struct Sources {
 }
 
 impl Sources {
+    fn new(a: u32, b: u32) -> Sources {
+        Sources {
+            core: (1, 0),
+            a: (a, 0),
+            b: (b, 0),
+            is_broken: false,
+        }
+    }
+
+    /// Returns the hash of the commit.
+    fn commit(&self, repo: &Repo, message: &str) -> String {
+        for (name, text) in self.texts() {
+            repo.write(name, &text);
+        }
+        repo.commit(message)
+    }
+
     fn texts(&self) -> [(&'static str, String); 3] {
         let header = |name: char, (value, space): (u32, u32)| {
             format!(
@@ -102,12 +119,7 @@ impl Sources {
 
 /// Label, change and sources of each commit, the first one without a change.
 fn commit_all(repo: &Repo) -> Vec<(String, Change, Sources)> {
-    let mut now = Sources {
-        core: (1, 0),
-        a: (10, 0),
-        b: (20, 0),
-        is_broken: false,
-    };
+    let mut now = Sources::new(10, 20);
     let mut past = vec![now.clone()];
     let mut commits = Vec::new();
     for (number, change) in (0..).zip([Change::Core].into_iter().chain(history())) {
@@ -124,10 +136,7 @@ fn commit_all(repo: &Repo) -> Vec<(String, Change, Sources)> {
             Change::Revert => now = past[past.len() - 2].clone(),
         }
         past.push(now.clone());
-        for (name, text) in now.texts() {
-            repo.write(name, &text);
-        }
-        let id = repo.commit(&format!("{number}: {change:?}"));
+        let id = now.commit(repo, &format!("{number}: {change:?}"));
         commits.push((id[..12].to_owned(), change, now.clone()));
     }
     commits
@@ -310,16 +319,7 @@ fn error_of(lab: &Lab, repository: &str, version: &str) -> String {
 #[test]
 fn errors_of_versions_are_one_line_with_a_remedy() {
     let repo = Repo::new();
-    let sources = Sources {
-        core: (1, 0),
-        a: (1, 0),
-        b: (1, 0),
-        is_broken: false,
-    };
-    for (name, text) in sources.texts() {
-        repo.write(name, &text);
-    }
-    let first = repo.commit("first");
+    let first = Sources::new(1, 1).commit(&repo, "first");
     repo.write("a.h", "#define A 2\n");
     let second = repo.commit("second");
     repo.git(&["tag", "v1.0"]);
@@ -383,23 +383,11 @@ fn errors_of_versions_are_one_line_with_a_remedy() {
 #[test]
 fn patches_names_and_against() {
     let repo = Repo::new();
-    let mut sources = Sources {
-        core: (1, 0),
-        a: (50, 0),
-        b: (1, 0),
-        is_broken: false,
-    };
-    let write = |sources: &Sources| {
-        for (name, text) in sources.texts() {
-            repo.write(name, &text);
-        }
-    };
-    write(&sources);
-    repo.commit("first");
+    let mut sources = Sources::new(50, 1);
+    sources.commit(&repo, "first");
     repo.git(&["branch", "topic"]);
     sources.a.0 += 80_000;
-    write(&sources);
-    repo.commit("a is slower");
+    sources.commit(&repo, "a is slower");
     let lab = Lab::new(MATRIX);
     fs::write(
         lab.path("s.mbox"),
@@ -471,19 +459,8 @@ fn a_subject_that_is_only_built_needs_a_version() {
 #[test]
 fn an_artifact_that_is_gone_is_built_again() {
     let repo = Repo::new();
-    let mut sources = Sources {
-        core: (1, 0),
-        a: (50, 0),
-        b: (1, 0),
-        is_broken: false,
-    };
-    let commit = |sources: &Sources| {
-        for (name, text) in sources.texts() {
-            repo.write(name, &text);
-        }
-        repo.commit("next");
-    };
-    commit(&sources);
+    let mut sources = Sources::new(50, 1);
+    sources.commit(&repo, "first");
     let lab = Lab::new(MATRIX);
     let path = repo.path();
     let main = ["--repo", &path, "--version", "main"];
@@ -498,7 +475,7 @@ fn an_artifact_that_is_gone_is_built_again() {
     assert_eq!(first.len(), 1);
     // In cells of `b` the first artifact goes on standing for the second.
     sources.a.0 += 1;
-    commit(&sources);
+    sources.commit(&repo, "next");
     lab.start_with("matrix.toml", "events", &main)
         .wait()
         .assert_code(0);

@@ -44,20 +44,34 @@ const MANAGERS: [Manager; 2] = [
     },
 ];
 
-/// The command a person would type to get what is missing.
+/// The packages that a matrix names for a package manager.
+fn packages<'m>(matrix: &'m Matrix, manager: &Manager) -> Option<&'m [String]> {
+    let packages = matrix.requires.packages.get(manager.name)?;
+    (!packages.is_empty()).then_some(packages)
+}
+
+/// What a person would do to get what is missing.
 fn remedy(matrix: &Matrix, manager: Option<&Manager>) -> String {
-    let by_hand = manager.and_then(|manager| {
-        let packages = matrix.requires.packages.get(manager.name)?;
-        Some(format!(
-            "{} {}",
-            manager.install.join(" "),
-            packages.join(" ")
-        ))
-    });
-    match by_hand {
-        Some(command) => format!("add `--install`, or do it yourself: {command}"),
-        None => "`[requires] packages` names none for this machine's package manager; install them yourself".to_owned(),
-    }
+    let Some(manager) = manager else {
+        return "there is neither apt-get nor dnf here: install it yourself".to_owned();
+    };
+    let Some(packages) = packages(matrix, manager) else {
+        return format!("install it yourself: {}", no_packages(manager));
+    };
+    let sudo = if rustix::process::geteuid().is_root() {
+        ""
+    } else {
+        "sudo "
+    };
+    let (install, packages) = (manager.install.join(" "), packages.join(" "));
+    format!("add `--install`, or do it yourself: {sudo}{install} {packages}")
+}
+
+fn no_packages(manager: &Manager) -> String {
+    let name = manager.name;
+    format!(
+        "the matrix names no packages for {name} (`[requires] packages = {{ {name} = [\"…\"] }}`)"
+    )
 }
 
 /// Checks every machine; installs what is missing if asked to, and says what it does. Returns whether
@@ -111,19 +125,12 @@ async fn install_on(
     matrix: &Matrix,
     manager: &Manager,
 ) -> Result<(), Stop> {
-    let Some(packages) = matrix
-        .requires
-        .packages
-        .get(manager.name)
-        .filter(|list| !list.is_empty())
-    else {
-        return Err(Stop::from(
-            Diagnostic::error(format!(
-                "`[requires] packages` has no list for {}",
-                manager.name
-            ))
-            .help(format!("add `packages = {{ {} = [\"…\"] }}`", manager.name)),
-        ));
+    let Some(packages) = packages(matrix, manager) else {
+        let missing =
+            Diagnostic::error(format!("`--install` cannot help: {}", no_packages(manager)));
+        return Err(missing
+            .help("install it yourself, or name the packages")
+            .into());
     };
     let words = |list: &[&str]| {
         list.iter()

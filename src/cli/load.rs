@@ -317,6 +317,12 @@ fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
     let (mut monitors, mut problems) = (Vec::new(), Vec::new());
     for monitor in &matrix.monitors {
         match monitor {
+            // Ended by us: how long it took says nothing.
+            Monitor::Command { parser: own, .. } if own.kind.value == "time" => problems.push(
+                Diagnostic::error("a `[[monitor]]` runs as long as the measurement does: there is nothing to time")
+                    .at(own.kind.span, "declared here")
+                    .help("`time` is a parser of `[run]`"),
+            ),
             Monitor::Command { parser: own, .. } => match parser(own) {
                 Ok(parser) => monitors.push(parser),
                 Err(found) => problems.extend(found),

@@ -20,7 +20,7 @@ use crate::report::model::FORMAT;
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
 use crate::words::diag::Sources;
-use crate::words::units::count;
+use crate::words::units::{count, show_time};
 
 /// Lines about ended processes.
 const ENDED_MAX: usize = 4;
@@ -256,7 +256,10 @@ async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
             json!({ "format": FORMAT, "profile": null }),
         ),
         Status::Rebooted { profile, since } => (
-            vec![format!("`{profile}` of {since} was put back by a reboot")],
+            vec![format!(
+                "`{profile}` of {} was put back by a reboot",
+                show_time(&since)
+            )],
             json!({ "format": FORMAT, "profile": null, "rebooted": profile, "since": since }),
         ),
         Status::Active {
@@ -267,7 +270,7 @@ async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
             rows,
             changed,
         } => {
-            let mut lines = vec![format!("`{profile}` since {since}")];
+            let mut lines = vec![format!("`{profile}` since {}", show_time(&since))];
             // A run holds the lock for as long as its profile is in force.
             let is_left = !by_hand && slot_is_free(host, "machine status").await;
             if is_left {

@@ -19,7 +19,7 @@ use crate::words::units::show_value;
 
 #[derive(Debug, Args)]
 pub struct ParseArgs {
-    /// `fio`, `json`, `regex` or `columns`
+    /// `fio`, `json`, `regex`, `columns` or `perf`
     parser: String,
     /// What the program printed on standard output; standard input where none is given
     file: Option<PathBuf>,
@@ -72,6 +72,7 @@ fn parsed(args: &ParseArgs) -> Result<Parsed, Stop> {
         stdout: &stdout,
         stderr: &stderr,
         ended: Ended::from_status(args.exit_status),
+        duration: None,
     }))
 }
 

@@ -366,7 +366,8 @@ async fn left_by_dead_runs(looked: &Looked, live: &[Live]) -> Option<String> {
 fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {
     match chosen.out.left_out.cells {
         0 if choosing.failed => "nothing to do: nothing failed last time".to_owned(),
-        0 => format!("nothing to do: all {} are stored", count(cells, "cell")),
+        0 if cells == 1 => "nothing to do: the cell is stored".to_owned(),
+        0 => format!("nothing to do: all {cells} cells are stored"),
         n => format!(
             "nothing to do: the budget has no room for any of {}",
             count(n, "cell")

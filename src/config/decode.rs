@@ -568,8 +568,7 @@ impl Decoder<'_> {
         };
         let command = table.require("command", self.problems);
         let command = command.and_then(|n| self.argv(&n));
-        let parser = table.require("parser", self.problems);
-        let parser = parser.and_then(|n| self.parser(&n));
+        let parser = self.required_parser(&mut table);
         let timeout = self.duration(&mut table, "timeout", RUN_TIMEOUT);
         let repeat = table
             .get("repeat")
@@ -676,6 +675,11 @@ impl Decoder<'_> {
     }
 
     /// `"fio"`, or a table with `kind` and the parser's options.
+    fn required_parser(&mut self, table: &mut Table) -> Option<ParserDecl> {
+        let parser = table.require("parser", self.problems)?;
+        self.parser(&parser)
+    }
+
     fn parser(&mut self, node: &Node) -> Option<ParserDecl> {
         if node.value.is_str() {
             let kind = node.string(self.problems)?;

@@ -1,6 +1,8 @@
 //! Owns the detector of change points: where the level of a series moved.
 //! Does not know which revision a point belongs to, nor what has been reported before.
 
+use std::array::from_fn;
+
 use serde::Serialize;
 
 use super::stats;
@@ -180,31 +182,60 @@ fn step_sigma(x: &[f64]) -> Option<f64> {
 
 /// Medians of `window` neighbouring points, in ascending order: where a level can be.
 fn running_medians(x: &[f64], window: usize) -> Vec<f64> {
-    let mut scratch = vec![0.0; window];
-    let median = |points: &[f64]| {
-        scratch.copy_from_slice(points);
-        *scratch.select_nth_unstable_by(window / 2, f64::total_cmp).1
-    };
-    let mut medians: Vec<f64> = x.windows(window).map(median).collect();
+    let count = (x.len() + 1).saturating_sub(window);
+    let mut medians = Vec::with_capacity(count);
+    let mut columns = vec![[0.0; LANES]; window];
+    for begin in (0..count).step_by(LANES) {
+        for (j, column) in columns.iter_mut().enumerate() {
+            *column = from_fn(|i| x[(begin + j + i).min(x.len() - 1)]);
+        }
+        // The largest to the end, as often as the middle needs: windows side by side, on vectors.
+        for end in (window / 2 + 1..=window).rev() {
+            for j in 1..end {
+                let (a, b) = (columns[j - 1], columns[j]);
+                columns[j - 1] = from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] });
+                columns[j] = from_fn(|i| if a[i] < b[i] { b[i] } else { a[i] });
+            }
+        }
+        medians.extend(&columns[window / 2][..LANES.min(count - begin)]);
+    }
+    // Neighbouring windows often have the same median.
+    medians.dedup();
     medians.sort_unstable_by(f64::total_cmp);
     medians
 }
 
+/// Levels that are worked on at once, and what is known of each so far.
+struct Lane {
+    levels: [f32; LANES],
+    /// Losses of the last `min_segment` points.
+    recent: [f32; LANES],
+    /// Least cost of a partition whose last segment lies at the level, and where that segment starts.
+    best: [f32; LANES],
+    start: [u32; LANES],
+}
+
 /// Candidate levels: `medians` in units of sigma, on a grid, in ascending order; the last one is
 /// repeated up to a whole number of lanes.
-fn levels(medians: &[f64], sigma: f64) -> Vec<f32> {
+fn lanes(medians: &[f64], sigma: f64) -> Vec<Lane> {
     let mut step = LEVEL_STEP;
+    let mut cells: Vec<f64> = Vec::with_capacity(medians.len());
     loop {
-        let mut cells: Vec<f64> = medians.iter().map(|m| (m / sigma / step).round()).collect();
+        cells.clear();
+        cells.extend(medians.iter().map(|m| (m / sigma / step).round()));
         cells.dedup();
         if cells.len() <= LEVELS_MAX {
-            let mut levels: Vec<f32> = cells.iter().map(|cell| (cell * step) as f32).collect();
-            let last = levels.last().copied().unwrap_or(0.0);
-            levels.resize(levels.len().next_multiple_of(LANES), last);
-            return levels;
+            break;
         }
         step *= 2.0;
     }
+    let lane = |cells: &[f64]| Lane {
+        levels: from_fn(|i| (cells[i.min(cells.len() - 1)] * step) as f32),
+        recent: [0.0; LANES],
+        best: [f32::INFINITY; LANES],
+        start: [0; LANES],
+    };
+    cells.chunks(LANES).map(lane).collect()
 }
 
 /// Starts of all segments but the first, by dynamic programming over (point, level):
@@ -221,77 +252,57 @@ fn segment(
     let n = x.len();
     let beta = (options.penalty * (n as f64).ln() * inflation) as f32;
     let limit = (options.clip.powi(2) * inflation.sqrt()) as f32;
-    let levels = levels(medians, sigma);
-    let count = levels.len();
-    // Losses of the last m points at each level, as a ring, and their sums.
-    let mut ring = vec![0.0f32; m * count];
-    let mut recent = vec![0.0f32; count];
-    // Least cost of a partition whose last segment lies at a level, and where that segment starts:
-    // a float like the rest, so that the loop runs on vectors; exact up to 2²⁴.
-    let mut best = vec![f32::INFINITY; count];
-    let mut start = vec![0.0f32; count];
+    let mut lanes = lanes(medians, sigma);
+    // Losses of the last m points at each level, as a ring.
+    let mut ring = vec![[0.0f32; LANES]; m * lanes.len()];
     // F and the start of the last segment, by number of points.
     let mut total = vec![f32::INFINITY; n + 1];
-    let mut last = vec![0; n + 1];
+    let mut last = vec![0u32; n + 1];
     total[0] = -beta;
     for t in 1..=n {
         let value = (x[t - 1] / sigma) as f32;
-        let slot = (t % m) * count;
         let opened = t
             .checked_sub(m)
             .map_or(f32::INFINITY, |at| total[at] + beta);
-        let from = t.saturating_sub(m) as f32;
-        let old = ring[slot..slot + count].iter_mut().zip(&mut recent);
-        let state = best.iter_mut().zip(&mut start);
-        for (level, ((loss, recent), (best, start))) in levels.iter().zip(old.zip(state)) {
-            let square = (value - level) * (value - level);
-            // Not f32::min: its care for NaN keeps the loop from running on vectors.
-            let now = if square < limit { square } else { limit };
-            *recent += now - *loss;
-            *loss = now;
-            let stay = *best + now;
-            let open = opened + *recent;
-            // As `from` only grows, the larger one is the newer; an assignment under a condition
-            // would keep the loop from running on vectors.
-            let newer = if open < stay { from } else { 0.0 };
-            *start = if newer > *start { newer } else { *start };
-            *best = if open < stay { open } else { stay };
+        let from = t.saturating_sub(m) as u32;
+        let slot = (t % m) * lanes.len();
+        let old = ring[slot..].iter_mut();
+        let (mut costs, mut starts) = ([f32::INFINITY; LANES], [0; LANES]);
+        for (lane, old) in lanes.iter_mut().zip(old) {
+            let square = lane.levels.map(|level| (value - level) * (value - level));
+            let loss = square.map(|square| least(square, limit));
+            let recent: [f32; LANES] = from_fn(|i| lane.recent[i] + (loss[i] - old[i]));
+            let stay: [f32; LANES] = from_fn(|i| lane.best[i] + loss[i]);
+            let open = recent.map(|recent| opened + recent);
+            lane.start = from_fn(|i| select(open[i] < stay[i], from, lane.start[i]));
+            lane.best = from_fn(|i| least(open[i], stay[i]));
+            starts = from_fn(|i| select(lane.best[i] < costs[i], lane.start[i], starts[i]));
+            costs = from_fn(|i| least(lane.best[i], costs[i]));
+            (lane.recent, *old) = (recent, loss);
         }
-        let (least, at) = least(&best, &start);
-        total[t] = least;
-        last[t] = at as usize;
+        let smaller = |a: (f32, u32), b: (f32, u32)| if b.0 < a.0 { b } else { a };
+        let ends = costs.into_iter().zip(starts);
+        (total[t], last[t]) = ends.fold((f32::INFINITY, 0), smaller);
     }
     let mut starts = Vec::new();
     let mut end = n;
     while last[end] > 0 {
-        end = last[end];
+        end = last[end] as usize;
         starts.push(end);
     }
     starts.reverse();
     starts
 }
 
-/// The smallest cost and where its segment starts. Lane by lane, so that it runs on vectors.
-fn least(best: &[f32], start: &[f32]) -> (f32, f32) {
-    let mut costs = [f32::INFINITY; LANES];
-    let mut starts = [0.0; LANES];
-    for (best, start) in best.chunks_exact(LANES).zip(start.chunks_exact(LANES)) {
-        for i in 0..LANES {
-            starts[i] = if best[i] < costs[i] {
-                start[i]
-            } else {
-                starts[i]
-            };
-            costs[i] = if best[i] < costs[i] {
-                best[i]
-            } else {
-                costs[i]
-            };
-        }
-    }
-    let smaller = |a: (f32, f32), b: (f32, f32)| if b.0 < a.0 { b } else { a };
-    let lanes = costs.into_iter().zip(starts);
-    lanes.fold((f32::INFINITY, 0.0), smaller)
+/// Not f32::min: its care for NaN keeps a loop from running on vectors.
+fn least(a: f32, b: f32) -> f32 {
+    if a < b { a } else { b }
+}
+
+/// One or the other by bits: a condition would keep a loop from running on vectors.
+fn select(condition: bool, yes: u32, no: u32) -> u32 {
+    let mask = u32::from(condition).wrapping_neg();
+    (yes & mask) | (no & !mask)
 }
 
 /// Takes out changes below `min_effect`, the smallest first.
@@ -408,6 +419,30 @@ mod tests {
         check(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY], &[]);
     }
 
+    /// The least cost of all partitions, as [`changes`] defines it: tried one by one.
+    fn least_cost(x: &[f64], levels: &[f64], beta: f64, limit: f64, m: usize) -> f64 {
+        let mut total = vec![f64::INFINITY; x.len() + 1];
+        total[0] = -beta;
+        for end in m..=x.len() {
+            for begin in 0..=end - m {
+                let cost = cost(&x[begin..end], levels, limit);
+                total[end] = total[end].min(total[begin] + beta + cost);
+            }
+        }
+        total[x.len()]
+    }
+
+    fn cost(segment: &[f64], levels: &[f64], limit: f64) -> f64 {
+        let loss = |level: f64| -> f64 {
+            let losses = segment.iter().map(|x| (x - level).powi(2).min(limit));
+            losses.sum()
+        };
+        levels
+            .iter()
+            .map(|level| loss(*level))
+            .fold(f64::INFINITY, f64::min)
+    }
+
     #[test]
     fn gaps_are_passed_over_and_counted() {
         let mut all = series(120, |i| if i < 70 { 50.0 } else { 53.0 });
@@ -446,6 +481,41 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_partition_costs_less(
+            steps in prop::collection::vec((1usize..25, -6.0..6.0f64), 1..5),
+            wild in prop::collection::vec((0usize..100, -50.0..50.0f64), 0..5),
+            inflation in 1.0..4.0f64,
+            min_segment in 1usize..8,
+        ) {
+            let mut x: Vec<f64> = steps.iter().flat_map(|(n, level)| vec![*level; *n]).collect();
+            x.iter_mut().enumerate().for_each(|(i, x)| *x += 100.0 * (noise(i) - 1.0));
+            let n = x.len();
+            prop_assume!(n >= 2 * min_segment);
+            wild.iter().for_each(|(at, size)| x[at % n] = *size);
+            let options = Options { min_segment, ..Options::default() };
+            let medians = running_medians(&x, min_segment);
+            let by_sorting: Vec<f64> = x.windows(min_segment).map(|w| stats::sorted(w)[min_segment / 2]).collect();
+            prop_assert!(by_sorting.iter().all(|median| medians.contains(median)));
+            prop_assert!(medians.iter().all(|median| by_sorting.contains(median)));
+            let starts = segment(&x, &medians, 1.0, inflation, &options);
+            let levels: Vec<f64> = lanes(&medians, 1.0)
+                .iter()
+                .flat_map(|lane| lane.levels.map(f64::from))
+                .collect();
+            let beta = options.penalty * (n as f64).ln() * inflation;
+            let limit = options.clip.powi(2) * inflation.sqrt();
+            let mut begin = 0;
+            let mut got = beta * starts.len() as f64;
+            for end in starts.iter().copied().chain([n]) {
+                prop_assert!(end - begin >= min_segment);
+                got += cost(&x[begin..end], &levels, limit);
+                begin = end;
+            }
+            let best = least_cost(&x, &levels, beta, limit, min_segment);
+            prop_assert!((got - best).abs() <= 1e-4 * (1.0 + best), "{starts:?}: {got}, not {best}");
+        }
+
         #[test]
         fn units_do_not_matter(step in 1.05..2.0f64, scale in 1e-3..1e3f64, at in 30usize..90) {
             let one = series(120, |i| if i < at { 50.0 } else { 50.0 * step });

@@ -43,11 +43,17 @@ impl Plan<'_> {
         }
     }
 
-    /// The folder of a set-up step: named after it and its key, so that no two share one.
+    /// The folder of a set-up step: named after it and its key, with a number where steps that only
+    /// their probes or their undoing tell apart have the same one.
     pub fn setup_dir(&self, setup: usize, step: u32, places: &Places) -> String {
-        let key = self.steps.setups[setup].steps[step as usize].key.short();
+        let (earlier, rest) = self.steps.setups[setup].steps.split_at(step as usize);
+        let key = rest[0].key;
         let name = &self.matrix.setups[setup].name.value;
-        format!("{}/{name}-{key}", places.work)
+        let folder = format!("{}/{name}-{}", places.work, key.short());
+        match earlier.iter().filter(|other| other.key == key).count() {
+            0 => folder,
+            twins => format!("{folder}-{}", twins + 1),
+        }
     }
 
     /// The folder of a run step.

@@ -215,7 +215,7 @@ impl<'a> Changes<'a> {
                     (None, Some(_)) => Some((*name, format!("{name} is new"))),
                     (Some(old), new) => {
                         let new = new.unwrap_or("(gone)");
-                        Some((*name, format!("{name}: {} → {}", short(old), short(new))))
+                        Some((*name, format!("{name}: {}", from_to(old, new))))
                     }
                 },
             };
@@ -303,14 +303,26 @@ fn words_changed(command: &str, old: &[&str], new: &[&str]) -> String {
         (1, 1) => format!(", word {}", start + 1),
         _ => String::new(),
     };
-    format!(
-        "{command}{word}: {} → {}",
-        short(&middle(old)),
-        short(&middle(new))
-    )
+    format!("{command}{word}: {}", from_to(&middle(old), &middle(new)))
 }
 
+/// Where two long texts begin alike, the part that does not is shown.
+fn from_to(old: &str, new: &str) -> String {
+    let same = old.chars().zip(new.chars()).take_while(|(a, b)| a == b);
+    let skipped = match same.count() {
+        same if same > VALUE_CHARS_MAX / 2 => same - VALUE_CHARS_MAX / 4,
+        _ => 0,
+    };
+    let rest = |text: &str| {
+        let dots = if skipped > 0 { "…" } else { "" };
+        dots.to_owned() + &text.chars().skip(skipped).collect::<String>()
+    };
+    format!("{} → {}", short(&rest(old)), short(&rest(new)))
+}
+
+/// In one line.
 fn short(text: &str) -> String {
+    let text = text.replace('\n', "\\n");
     match text.char_indices().nth(VALUE_CHARS_MAX) {
         Some((end, _)) => format!("`{}…`", &text[..end]),
         None => format!("`{text}`"),
@@ -348,5 +360,13 @@ mod tests {
         );
         check(&["a", "a"], &["a"], "run command: `a` → `(nothing)`");
         check(&[], &["a", "b"], "run command: `(nothing)` → `a b`");
+        check(&["a\nb"], &["a"], "run command, word 1: `a\\nb` → `a`");
+        let long = |end: &str| format!("{}{end}", "0123456789".repeat(10));
+        let (old, new) = (long("old"), long("new"));
+        check(
+            &[&old],
+            &[&new],
+            "run command, word 1: `…567890123456789old` → `…567890123456789new`",
+        );
     }
 }

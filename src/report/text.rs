@@ -107,6 +107,49 @@ pub fn fit(table: &mut Table, style: Style, wrap: &[(usize, char)], drop: &[usiz
     widths.iter().sum::<u16>() <= width
 }
 
+/// What to say of the columns in `drop` that [`fit`] has taken away; nothing where all are there.
+pub fn dropped(table: &Table, drop: &[usize]) -> String {
+    let titles = drop.iter().filter_map(|index| {
+        let is_hidden = table.column(*index)?.constraint() == Some(&ColumnConstraint::Hidden);
+        let title = table.header()?.cell_iter().nth(*index)?.content();
+        is_hidden.then_some(title)
+    });
+    match titles.collect::<Vec<_>>() {
+        titles if titles.is_empty() => String::new(),
+        titles => format!(
+            "not shown, for want of width: {} (`--json` has all)\n",
+            titles.join(", ")
+        ),
+    }
+}
+
+/// Text whose long lines are broken at blanks; what follows is indented.
+fn wrapped(text: &str, style: Style) -> String {
+    let Some(width) = style.width.map(usize::from) else {
+        return text.to_owned();
+    };
+    let mut out = String::new();
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        out.push_str(&line[..indent]);
+        let mut column = indent;
+        for (index, word) in line[indent..].split(' ').enumerate() {
+            let length = word.chars().count();
+            if index > 0 && column + 1 + length > width {
+                let _ = write!(out, "\n{:1$}", "", indent + 2);
+                column = indent + 2;
+            } else if index > 0 {
+                out.push(' ');
+                column += 1;
+            }
+            out.push_str(word);
+            column += length;
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// Lines without trailing blanks.
 pub fn lines(table: &Table) -> String {
     let mut out = String::new();
@@ -124,32 +167,43 @@ pub fn report(report: &Report, style: Style) -> String {
         true => cells(&report.cells, style, &mut out),
         false => verdicts(report, style, &mut out),
     }
+    let mut below = String::new();
     if !report.failed.is_empty() {
-        let _ = writeln!(out, "\n{} failed:", count(report.failed.len(), "cell"));
-        let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
-        let mut known: HashMap<&str, usize> = HashMap::new();
-        for failed in &report.failed {
-            let index = *known.entry(&failed.reason).or_insert(reasons.len());
-            if index == reasons.len() {
-                reasons.push((&failed.reason, Vec::new()));
-            }
-            reasons[index].1.push(&failed.cell);
-        }
-        for (reason, cells) in reasons.iter().take(ROWS_MAX) {
-            let others = match cells.len() - 1 {
-                0 => String::new(),
-                n => format!(" and {}", count(n, "more cell")),
-            };
-            let _ = writeln!(out, "  {}{others}", cells[0]);
-            for line in reason.lines().take(4) {
-                let _ = writeln!(out, "    {line}");
-            }
-        }
-        more(reasons.len(), ROWS_MAX, &mut out);
+        failures(report, &mut below);
     }
-    beside(report, &mut out);
-    let _ = writeln!(out, "\n{}", summary(report));
+    beside(report, &mut below);
+    let _ = writeln!(below, "\n{}", summary(report));
+    out.push_str(&wrapped(&below, style));
     out
+}
+
+fn failures(report: &Report, out: &mut String) {
+    let _ = writeln!(out, "\n{} failed:", count(report.failed.len(), "cell"));
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    for failed in &report.failed {
+        let index = *known.entry(&failed.reason).or_insert(reasons.len());
+        if index == reasons.len() {
+            reasons.push((&failed.reason, Vec::new()));
+        }
+        reasons[index].1.push(&failed.cell);
+    }
+    for (reason, cells) in reasons.iter().take(ROWS_MAX) {
+        let others = match cells.len() - 1 {
+            0 => String::new(),
+            n => format!(" and {}", count(n, "more cell")),
+        };
+        // Without axes there is one cell, and its name is empty.
+        let cell = match cells[0] {
+            "" => "the only cell",
+            name => name,
+        };
+        let _ = writeln!(out, "  {cell}{others}");
+        for line in reason.lines().take(4) {
+            let _ = writeln!(out, "    {line}");
+        }
+    }
+    more(reasons.len(), ROWS_MAX, out);
 }
 
 /// What was beside the samples, where it may matter.
@@ -288,13 +342,17 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
     {
         cell.set_constraint(ColumnConstraint::Hidden);
     }
-    if fit(&mut table, style, &[(1, BREAK), (2, ' ')], &[8, 4, 5]) {
+    const DROPPED: [usize; 3] = [8, 4, 5];
+    let fits = fit(&mut table, style, &[(1, BREAK), (2, ' ')], &DROPPED);
+    let mut below = dropped(&table, &DROPPED);
+    if fits {
         out.push_str(&lines(&table));
     } else {
         below_names(table, &report.verdicts, &shared, out);
     }
     more(report.verdicts.len(), ROWS_MAX, out);
-    notes(report, out);
+    notes(report, &mut below);
+    out.push_str(&wrapped(&below, style));
 }
 
 /// For narrow terminals: each cell's name has a line of its own, its rows stand below.
@@ -492,6 +550,42 @@ fn without(name: &str, shared: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_broken_at_blanks() {
+        let check = |text: &str, width: Option<u16>, expected: &str| {
+            let color = false;
+            assert_eq!(wrapped(text, Style { color, width }), expected);
+        };
+        let text = "  one two three\n\na-word-that-is-too-long x\n";
+        check(text, None, text);
+        check(
+            text,
+            Some(10),
+            "  one two\n    three\n\na-word-that-is-too-long\n  x\n",
+        );
+        check("12345 7890\n", Some(10), "12345 7890\n");
+    }
+
+    #[test]
+    fn a_column_that_goes_is_named() {
+        let style = |width: u16| Style {
+            color: false,
+            width: Some(width),
+        };
+        let check = |width: u16, expected: &str| {
+            let mut table = table(style(width), &["verdict", "median", "n"], 1);
+            table.add_row(["improvement", "33.13k", "5+5"]);
+            fit(&mut table, style(width), &[], &[2, 1]);
+            assert_eq!(dropped(&table, &[2, 1]), expected, "{width}");
+        };
+        check(80, "");
+        check(24, "not shown, for want of width: n (`--json` has all)\n");
+        check(
+            15,
+            "not shown, for want of width: n, median (`--json` has all)\n",
+        );
+    }
 
     #[test]
     fn a_table_fits_or_says_so() {

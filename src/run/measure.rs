@@ -201,6 +201,7 @@ impl Executor<'_> {
             stdout: &output.stdout,
             stderr: &output.stderr,
             ended: output.ended,
+            duration: Some(output.duration),
         });
         match parsed {
             Parsed::Readings {

@@ -156,6 +156,7 @@ fn read_output(parser: &Parser, output: &Output) -> Parsed {
         stdout: &output.stdout,
         stderr: &output.stderr,
         ended,
+        duration: None,
     })
 }
 

@@ -95,8 +95,9 @@ impl Progress for Lines {
                         self.done,
                         self.total.saturating_sub(self.failed),
                     );
+                    let blank = if cell.is_empty() { "" } else { " " };
                     say(&format!(
-                        "{}/{} measured, {} left: {cell} round {}",
+                        "{}/{} measured, {} left: {cell}{blank}round {}",
                         self.done,
                         self.total,
                         show_duration(left),
@@ -245,14 +246,20 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             cell,
             error: Some(error),
             ..
-        } => format!("failed: set-up `{setup}` of {cell}: {error}"),
+        } => match cell.as_str() {
+            // It is for all cells.
+            "" => format!("failed: set-up `{setup}`: {error}"),
+            cell => format!("failed: set-up `{setup}` of {cell}: {error}"),
+        },
         Event::Undone {
             setup,
             error: Some(error),
         } => format!("left behind by set-up `{setup}`: {error}"),
-        Event::Failed { cell, reason, .. } => format!("failed: {cell}: {}", first_line(reason)),
+        Event::Failed { cell, reason, .. } => {
+            format!("failed: {}{}", before_colon(cell), first_line(reason))
+        }
         Event::RunDone { cell, warnings, .. } if !warnings.is_empty() => {
-            format!("note: {cell}: {}", warnings.join("; "))
+            format!("note: {}{}", before_colon(cell), warnings.join("; "))
         }
         Event::Interrupted { at_once: false } => {
             "interrupted: stopping after the current step (once more: at once)".to_owned()
@@ -262,6 +269,14 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// A matrix without axes has one cell, whose name is empty.
+fn before_colon(cell: &str) -> String {
+    match cell {
+        "" => String::new(),
+        cell => format!("{cell}: "),
+    }
 }
 
 fn first_line(text: &str) -> &str {

@@ -10,10 +10,10 @@ use crate::edge::environment::{self, Asked};
 use crate::edge::host::{Host, slot_is_free};
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
-use crate::words::units::count;
+use crate::words::units::{count, show_time};
 
-/// Skipped knobs that are named in one line.
-const SKIPPED_SHOWN_MAX: usize = 8;
+/// Knobs that are named in one line.
+const SHOWN_MAX: usize = 8;
 
 /// What is known of a machine for a profile's `when`: what was found, then what is declared.
 pub async fn facts(host: &dyn Host, declared: &Facts, asked: &Asked) -> Result<Facts, Diagnostic> {
@@ -85,6 +85,7 @@ pub(super) async fn recover(
             if machine.profile.is_some() {
                 return Err(TuneError::Active { profile, since }.into());
             }
+            let since = show_time(&since);
             let what = format!("the profile `{profile}`, applied by hand since {since}, stays");
             site.note(name, what);
             return Ok(());
@@ -96,7 +97,7 @@ pub(super) async fn recover(
     let rows = tune::revert(host, &machine.journal.own).await?;
     site.tell(Event::Cleaned {
         machine: name.to_owned(),
-        what: format!("the profile `{profile}` of {since}"),
+        what: format!("the profile `{profile}` of {}", show_time(&since)),
     });
     tell_odd(site, name, &rows);
     Ok(())
@@ -112,20 +113,29 @@ pub(super) async fn apply(
         return Ok(None);
     };
     let applied = tune::apply(host.as_ref(), profile, &machine.journal.own).await?;
-    let mut what = format!("profile `{}`", applied.profile);
-    let changed = applied.rows.iter().filter(|row| row.old != row.new).count();
-    what += &format!(": {changed} of {} values changed", applied.rows.len());
+    let changed = applied.rows.iter().filter(|row| row.old != row.new);
+    let mut names: Vec<&str> = changed.map(|row| row.knob.as_str()).collect();
+    names.dedup();
+    let settings = applied.settings();
+    let settings = settings.iter().map(|(name, _)| name.as_str());
+    names.extend(settings.filter(|name| *name != "cpus"));
+    let mut what = format!("profile `{}` ", applied.profile);
+    what += &match names.is_empty() {
+        true => "finds all as it wants it".to_owned(),
+        false => format!(
+            "changes {} until the end: {}",
+            count(names.len(), "knob"),
+            shown(&names)
+        ),
+    };
     let mut skipped: Vec<&str> = applied.skipped.iter().map(|s| s.knob.as_str()).collect();
     skipped.dedup();
     if !skipped.is_empty() {
-        let shown = &skipped[..skipped.len().min(SKIPPED_SHOWN_MAX)];
-        let more = skipped.len() - shown.len();
-        let dots = if more > 0 { ", …" } else { "" };
         let count = count(skipped.len(), "knob");
-        what += &format!(", {count} skipped: {}{dots}", shown.join(", "));
+        what += &format!("; {count} skipped: {}", shown(&skipped));
     }
     if let Some(cpus) = &applied.cpus {
-        what += &format!(", workload on CPUs {}", cpus.show());
+        what += &format!("; workload on CPUs {}", cpus.show());
     }
     site.note(name, what);
     applied
@@ -133,6 +143,12 @@ pub(super) async fn apply(
         .iter()
         .for_each(|note| site.note(name, note.clone()));
     Ok(Some(applied))
+}
+
+/// The first names.
+fn shown(names: &[&str]) -> String {
+    let dots = if names.len() > SHOWN_MAX { ", …" } else { "" };
+    names[..names.len().min(SHOWN_MAX)].join(", ") + dots
 }
 
 /// Puts a machine back.

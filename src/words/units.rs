@@ -84,13 +84,21 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
+/// A time (RFC 3339, UTC) to the second, as people read it.
+pub fn show_time(rfc3339: &str) -> String {
+    match rfc3339.split_once('.') {
+        Some((to_the_second, _)) => format!("{to_the_second}Z"),
+        None => rfc3339.to_owned(),
+    }
+}
+
 /// Reads `2%` or `2.5 %` as a fraction.
 pub fn parse_percent(text: &str) -> Option<f64> {
     let number: f64 = text.trim().strip_suffix('%')?.trim_end().parse().ok()?;
     (number.is_finite()).then_some(number / 100.0)
 }
 
-/// Four significant digits with an SI prefix: `18.73k`, `1.204M`, `950.0`.
+/// Four significant digits with an SI prefix: `18.73k`, `1.204M`, `950.0`, `0.3906`.
 pub fn show_si(value: f64) -> String {
     if !value.is_finite() {
         return "?".to_owned();
@@ -98,16 +106,20 @@ pub fn show_si(value: f64) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    const PREFIXES: [(f64, &str); 7] = [
+    const PREFIXES: [(f64, &str); 6] = [
         (1e12, "T"),
         (1e9, "G"),
         (1e6, "M"),
         (1e3, "k"),
         (1.0, ""),
-        (1e-3, "m"),
         (1e-6, "µ"),
     ];
     let magnitude = value.abs();
+    if (1e-3..0.99995).contains(&magnitude) {
+        // A ratio, mostly: nobody reads it in thousandths.
+        let decimals = (3.0 - magnitude.log10().floor()) as usize;
+        return format!("{value:.decimals$}");
+    }
     let (scale, prefix) = PREFIXES
         .into_iter()
         // 999.96 would round up to five digits: it belongs to the next prefix.
@@ -233,12 +245,22 @@ mod tests {
     }
 
     #[test]
+    fn times_are_shown_to_the_second() {
+        let check = |text| assert_eq!(show_time(text), "2026-11-30T10:00:00Z");
+        check("2026-11-30T10:00:00.123456789Z");
+        check("2026-11-30T10:00:00Z");
+    }
+
+    #[test]
     fn numbers_keep_four_digits() {
         let check = |value, text| assert_eq!(show_si(value), text);
         check(18_730.0, "18.73k");
         check(999.96, "1.000k");
         check(0.0, "0");
         check(-2.5, "-2.500");
+        check(0.3906, "0.3906");
+        check(0.012_344, "0.01234");
+        check(-0.99996, "-1.000");
         check(0.00015, "150.0µ");
         check(f64::NAN, "?");
     }

@@ -3,9 +3,8 @@
 
     cargo build --release && tests/bench/spawn.py [--steps 2000] [--rounds 7] [--state FOLDER]
 
-The loop (posix_spawn and wait4, written here and compiled with `cc`) and ninja run `true`; a measurement
-has to print something, so ours is `echo`, with a folder of its own, its output read and parsed, and each
-result durable (on the disk that FOLDER is on) before it is told. CPU is user + system time with all
+All run `true`: the loop (posix_spawn and wait4, written here and compiled with `cc`), ninja, and we, with a
+folder for each step, its output read, and each result durable (on the disk that FOLDER is on) before it is told. CPU is user + system time with all
 children; figures are medians; ratios are of the medians.
 """
 import argparse, os, pathlib, shutil, statistics, subprocess, sys, tempfile, time
@@ -44,11 +43,10 @@ machine = ["here"]
 a = {values("a", steps // 50)}
 b = {values("b", 50)}
 [run]
-command = ["/bin/echo", "value=1", "{{{{ a }}}}", "{{{{ b }}}}"]
-parser  = {{ kind = "regex", pattern = '(?P<name>\\w+)=(?P<value>\\S+)' }}
+command = ["/bin/true", "{{{{ a }}}}", "{{{{ b }}}}"]
+parser  = "time"
 repeat  = 1
-[metrics.value]
-better = "higher"
+[metrics.real]
 """)
 
 

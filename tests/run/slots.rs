@@ -92,6 +92,15 @@ fn killed_with_several_in_flight_only_these_are_lost() {
     lab.assert_clean();
 }
 
+/// Runs; of the six cells just this one has no sample then.
+fn assert_only_failed(lab: &Lab, cell: &str) {
+    let ran = lab.run();
+    ran.assert_code(3);
+    assert_eq!(ran.failed().keys().collect::<Vec<_>>(), [cell]);
+    assert_eq!(lab.samples().len(), 5);
+    lab.assert_clean();
+}
+
 #[test]
 fn an_interrupt_ends_both_slots_and_a_time_limit_only_its_own() {
     let lab = Lab::new(&(SLOTS.to_owned() + &repeated("1", MEASURE)));
@@ -112,14 +121,7 @@ fn an_interrupt_ends_both_slots_and_a_time_limit_only_its_own() {
     let line = "test {{ size }} != 3 || sleep 1000; echo v={{ size }}";
     let text = (SLOTS.to_owned() + &repeated("1", line)).replace("\"60s\"", "\"1s\"");
     lab.write(&text);
-    let ran = lab.run();
-    ran.assert_code(3);
-    assert_eq!(
-        ran.failed().keys().collect::<Vec<_>>(),
-        ["machine=here,size=3"]
-    );
-    assert_eq!(lab.samples().len(), 5);
-    lab.assert_clean();
+    assert_only_failed(&lab, "machine=here,size=3");
 }
 
 #[test]
@@ -130,14 +132,7 @@ fn a_service_that_dies_spoils_the_cell_of_its_own_slot_only() {
         service = ["sh", "-c", "test {{ size }} = 2 && exec sleep 0.3; exec sleep 1000"]
     "#;
     let lab = Lab::new(&(SLOTS.to_owned() + setup + &repeated("1", "sleep 0.6; echo v=1")));
-    let ran = lab.run();
-    ran.assert_code(3);
-    assert_eq!(
-        ran.failed().keys().collect::<Vec<_>>(),
-        ["machine=here,size=2"]
-    );
-    assert_eq!(lab.samples().len(), 5);
-    lab.assert_clean();
+    assert_only_failed(&lab, "machine=here,size=2");
 }
 
 #[test]

@@ -34,8 +34,7 @@ impl Decoder<'_> {
                     return None;
                 }
             };
-            let parser = table.require("parser", self.problems);
-            let parser = parser.and_then(|n| self.parser(&n));
+            let parser = self.required_parser(&mut table);
             table.finish(self.problems);
             let (command, parser) = (command?, parser?);
             return Some(Monitor::Command { command, parser });

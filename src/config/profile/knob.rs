@@ -50,13 +50,18 @@ impl Reader {
                 ];
                 Knob {
                     choices,
+                    words: Some(words(on)),
                     ..one(String::new(), String::new())
                 }
             }
-            "smt" => one(
-                SMT_CONTROL.to_owned(),
-                if self.bool(first)? { "on" } else { "off" }.to_owned(),
-            ),
+            "smt" => {
+                let on = self.bool(first)?;
+                let value = if on { "on" } else { "off" }.to_owned();
+                Knob {
+                    words: Some(words(on)),
+                    ..one(SMT_CONTROL.to_owned(), value)
+                }
+            }
             "idle-state" => {
                 let state = self.component(first)?;
                 let enabled = self.bool(&node.args[1])?;
@@ -65,6 +70,7 @@ impl Reader {
                     u8::from(!enabled).to_string(),
                 );
                 knob.name = format!("idle-state {state}");
+                knob.words = Some(words(enabled));
                 knob.choices[0].beside = Some(Beside::Reads {
                     file: "name".to_owned(),
                     pattern: state,
@@ -201,6 +207,7 @@ impl Reader {
 pub(super) fn plain(name: String, pattern: String, value: String, optional: bool) -> Knob {
     Knob {
         name,
+        words: None,
         choices: vec![Choice {
             pattern,
             value,
@@ -209,6 +216,10 @@ pub(super) fn plain(name: String, pattern: String, value: String, optional: bool
         optional,
         persistent: false,
     }
+}
+
+fn words(on: bool) -> &'static str {
+    if on { "#true" } else { "#false" }
 }
 
 fn is_dots(component: &str) -> bool {

@@ -87,6 +87,9 @@ pub struct Wanted<T> {
 pub struct Knob {
     /// As a user knows it: `thp`, `sysctl vm.swappiness`.
     pub name: String,
+    /// `#true` or `#false`, where its files do not call it that: turbo off is 1 in one file and 0 in
+    /// another.
+    pub words: Option<&'static str>,
     /// The first that matches a file on the machine is used: drivers disagree on where a knob is.
     pub choices: Vec<Choice>,
     /// A machine that lacks, refuses or clamps the knob keeps what it has, and it is said.
@@ -170,12 +173,8 @@ impl Resolved {
         }
         let named = |name: &str, value: String| (name.to_owned(), value);
         let knobs = self.knobs.iter().map(|knob| {
-            let mut values: Vec<&str> = knob.choices.iter().map(|c| c.value.as_str()).collect();
-            values.dedup();
-            named(
-                &knob.name,
-                with_optional(values.join(" or "), knob.optional),
-            )
+            let value = knob.words.unwrap_or(&knob.choices[0].value);
+            named(&knob.name, with_optional(value.to_owned(), knob.optional))
         });
         let cpus = self.cpus.iter().map(|cpus| named("cpus", text(cpus)));
         let dma = self.dma_latency_us.iter();
@@ -272,6 +271,7 @@ mod tests {
     fn the_key_is_of_the_content_only() {
         let knob = |value: &str| Knob {
             name: "thp".into(),
+            words: None,
             choices: vec![Choice {
                 pattern: "/sys/x".into(),
                 value: value.into(),

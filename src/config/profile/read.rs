@@ -91,7 +91,7 @@ const FORMS: [Form; 17] = [
         &["persistent"],
     ),
     BLOCK,
-    form("irq-affinity", "irq-affinity \"nvme*\" \"0-1\"", 2..=2, &[]),
+    form("irq-affinity", "irq-affinity \"eth0*\" \"0-1\"", 2..=2, &[]),
     form("cpus", "cpus \"2-7\"", 1..=1, &[]),
     form("drop-caches", "drop-caches #true", 1..=1, &[]),
     form("stop-service", "stop-service \"irqbalance\"", 1..=1, &[]),

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use super::{Condition, Facts, Item, Knob, Profile, Resolved, SMT_CONTROL, Setting, parse};
 use crate::words::diag::{At, Diagnostic, Sources};
 
+const SCHEDULER: &str = "/queue/scheduler";
+
 /// Profiles that extend one another at the most.
 pub const EXTENDS_MAX: usize = 8;
 
@@ -124,17 +126,20 @@ impl Chain {
                 Setting::StopService(service) => resolved.services.push(service),
             }
         }
-        // Files of a CPU vanish when its core loses it: they are set while it is still there.
-        resolved.knobs.sort_by_key(is_smt);
+        resolved.knobs.sort_by_key(turn);
         problems.dedup();
         (resolved, problems)
     }
 }
 
-fn is_smt(knob: &Knob) -> bool {
-    knob.choices
-        .iter()
-        .any(|choice| choice.pattern == SMT_CONTROL)
+/// A scheduler comes before the other settings of its device, some of which it sets anew. Files of a CPU
+/// vanish when its core loses it: they are set while it is still there.
+fn turn(knob: &Knob) -> u8 {
+    match &knob.choices[0].pattern {
+        pattern if pattern.ends_with(SCHEDULER) => 0,
+        pattern if pattern == SMT_CONTROL => 2,
+        _ => 1,
+    }
 }
 
 fn holds(item: &Item, facts: &Facts, evaluate: &Evaluate, problems: &mut Vec<Diagnostic>) -> bool {

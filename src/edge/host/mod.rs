@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::words::sample::Ended;
+use crate::words::units::show_time;
 
 /// A future of a host's call. The program runs on one thread: no `Send`.
 pub type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -85,13 +86,17 @@ pub struct Holder {
 impl Holder {
     /// This process.
     pub fn this(purpose: &str) -> Holder {
+        // Neither is set where cron or a service manager has started it.
+        let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+        let uid = rustix::process::geteuid().as_raw();
         Holder {
             pid: std::process::id(),
-            user: std::env::var("USER")
-                .or_else(|_| std::env::var("LOGNAME"))
-                .unwrap_or_else(|_| "?".to_owned()),
+            user: user.unwrap_or_else(|_| match uid {
+                0 => "root".to_owned(),
+                uid => format!("uid {uid}"),
+            }),
             purpose: purpose.to_owned(),
-            since: jiff::Timestamp::now().to_string(),
+            since: show_time(&jiff::Timestamp::now().to_string()),
         }
     }
 }
@@ -221,6 +226,7 @@ impl HostError {
             Io::NotFound => (HostErrorKind::NotFound, ""),
             Io::PermissionDenied => (HostErrorKind::PermissionDenied, ""),
             Io::FileTooLarge => (HostErrorKind::TooLarge, ""),
+            Io::ResourceBusy => (HostErrorKind::Busy, ""),
             Io::StorageFull | Io::QuotaExceeded => {
                 (HostErrorKind::NoSpace, "; free some space and run again")
             }
@@ -243,6 +249,8 @@ pub enum HostErrorKind {
     TooLarge,
     /// The disk is full.
     NoSpace,
+    /// The kernel has it in use, or a CPU that it belongs to is offline.
+    Busy,
     Cancelled,
     Other,
 }

@@ -9,11 +9,13 @@ mod perf;
 mod regex;
 mod text;
 
+use std::time::Duration;
+
 use crate::words::diag::suggest;
 use crate::words::sample::{Better, Ended, Parsed, Reading};
 
 /// The parsers that a matrix may name.
-pub const KINDS: [&str; 5] = ["fio", "json", "regex", "columns", "perf"];
+pub const KINDS: [&str; 6] = ["fio", "json", "regex", "columns", "perf", "time"];
 
 /// Longest stream that is parsed.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
@@ -30,6 +32,8 @@ pub struct Input<'a> {
     pub stdout: &'a [u8],
     pub stderr: &'a [u8],
     pub ended: Ended,
+    /// From its start to its end; None where nobody was there to time it.
+    pub duration: Option<Duration>,
 }
 
 /// A way to read one program's output, as declared in a matrix.
@@ -46,6 +50,8 @@ enum Kind {
     Regex(regex::Pattern),
     Columns(columns::Columns),
     Perf,
+    /// What the program prints does not matter.
+    Time,
 }
 
 /// The stream that holds the result.
@@ -63,12 +69,12 @@ impl Parser {
     /// |---|---|---|
     /// | `regex` | `pattern` | required, a regular expression with named groups |
     /// | `columns` | `skip` | rows to leave out at the start of each table, 0 when not given |
-    /// | all but `fio` | `stream` | `stdout` or `stderr`; when not given, `stderr` for `perf` |
+    /// | all but `fio` and `time` | `stream` | `stdout` or `stderr`; when not given, `stderr` for `perf` |
     ///
     /// Err holds every problem, each in one line with its remedy.
     pub fn new(kind: &str, options: &[(String, String)]) -> Result<Parser, Vec<String>> {
         let allowed: &[&str] = match kind {
-            "fio" => &[],
+            "fio" | "time" => &[],
             "json" | "perf" => &["stream"],
             "regex" => &["pattern", "stream"],
             "columns" => &["skip", "stream"],
@@ -99,6 +105,7 @@ impl Parser {
             "columns" => columns::Columns::new(get("skip")).map(Kind::Columns),
             "json" => Ok(Kind::Json),
             "perf" => Ok(Kind::Perf),
+            "time" => Ok(Kind::Time),
             _ => Ok(Kind::Fio),
         };
         match kind {
@@ -136,6 +143,9 @@ impl Parser {
             };
             return refused(&input.ended.to_string(), &details);
         }
+        if let Kind::Time = self.kind {
+            return time(input.duration);
+        }
         if bytes.len() > OUTPUT_BYTES_MAX {
             return Parsed::refused(format!(
                 "the output is {} MiB long, more than the {} MiB that are parsed: make the \
@@ -159,6 +169,7 @@ impl Parser {
             Kind::Regex(pattern) => pattern.parse(&text, &mut found),
             Kind::Columns(columns) => columns.parse(&text, &mut found),
             Kind::Perf => perf::parse(&text, &mut found),
+            Kind::Time => unreachable!("it reads no text"),
         };
         match result {
             Ok(()) => Parsed::Readings {
@@ -167,6 +178,24 @@ impl Parser {
             },
             Err(reason) => refused(&reason, &complaint_beside(input, &self.kind)),
         }
+    }
+}
+
+/// `real`, as the shell's `time` calls it.
+fn time(duration: Option<Duration>) -> Parsed {
+    let Some(duration) = duration else {
+        return Parsed::refused(
+            "nothing that is printed is read by `time`: it times `[run] command`",
+        );
+    };
+    Parsed::Readings {
+        metrics: vec![Reading {
+            name: "real".to_owned(),
+            value: duration.as_secs_f64(),
+            unit: "s".to_owned(),
+            better: Some(Better::Lower),
+        }],
+        warnings: Vec::new(),
     }
 }
 
@@ -248,6 +277,7 @@ mod tests {
             stdout: stdout.as_bytes(),
             stderr: stderr.as_bytes(),
             ended,
+            duration: None,
         };
         match new(kind, &[]).unwrap().parse(&input) {
             Parsed::Refused { reason } => reason,
@@ -331,11 +361,34 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_prints_nothing_is_timed() {
+        let time = |duration, ended| {
+            new("time", &[]).unwrap().parse(&Input {
+                stdout: b"",
+                stderr: b"",
+                ended,
+                duration,
+            })
+        };
+        let Parsed::Readings { metrics, .. } =
+            time(Some(Duration::from_millis(1500)), Ended::Exit(0))
+        else {
+            panic!()
+        };
+        let [real] = metrics.as_slice() else { panic!() };
+        assert_eq!((real.name.as_str(), real.value), ("real", 1.5));
+        let refused = |duration, ended| matches!(time(duration, ended), Parsed::Refused { .. });
+        assert!(refused(None, Ended::Exit(0)));
+        assert!(refused(Some(Duration::from_secs(1)), Ended::Exit(1)));
+    }
+
+    #[test]
     fn the_stream_is_chosen() {
         let input = Input {
             stdout: b"1",
             stderr: b"took 2 s",
             ended: Ended::Exit(0),
+            duration: None,
         };
         let options = [("pattern", r"(?P<value>\d+)"), ("stream", "stderr")];
         let Parsed::Readings { metrics, .. } = new("regex", &options).unwrap().parse(&input) else {
@@ -353,7 +406,7 @@ mod tests {
                 "[\\[\\]{}\",:0-9a-c.\\\\ \t\r\n\u{1b}m;e-]{0,200}".prop_map(String::into_bytes),
             ],
         ) {
-            let input = Input { stdout: &bytes, stderr: b"", ended: Ended::Exit(0) };
+            let input = Input { stdout: &bytes, stderr: b"", ended: Ended::Exit(0), duration: None };
             let pattern = [("pattern", r"(?P<name>[a-c]+) *(?P<value>\S+)")];
             for parser in [new("fio", &[]), new("json", &[]), new("regex", &pattern), new("columns", &[]), new("perf", &[("stream", "stdout")])] {
                 if let Parsed::Readings { metrics, .. } = parser.unwrap().parse(&input) {

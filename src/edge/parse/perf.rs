@@ -29,9 +29,13 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
         let is_value = |field: &str| field.starts_with('<') || number(field).is_ok();
         let (time, rest) = match fields[..] {
-            [time, value, ..] if is_value(value) => (number(time).ok(), &fields[1..]),
+            [time, value, ..] if is_value(value) && fields_of_part(&fields) == 0 => {
+                (number(time).ok(), &fields[1..])
+            }
+            [time, ..] if fields_of_part(&fields[1..]) > 0 => (number(time).ok(), &fields[1..]),
             _ => (None, &fields[..]),
         };
+        let rest = &rest[fields_of_part(rest)..];
         let [value, unit, event, _, ..] = rest[..] else {
             continue;
         };
@@ -61,7 +65,7 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
     let names = names.join(", ");
     if events.is_empty() {
         return Err(match uncounted.is_empty() {
-            true => "no event counts: print them with `perf stat -x,`".to_owned(),
+            true => refusal(text).to_owned(),
             false => format!("this machine counts none of the events: {names}"),
         });
     }
@@ -88,6 +92,31 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
     match found.metrics.is_empty() {
         true => Err("the intervals have no length".to_owned()),
         false => Ok(()),
+    }
+}
+
+/// Fields about which CPUs are counted, at the beginning of these: `CPU0` of `-A`; `S0-D0-C1`, `N0` of
+/// `--per-core` and the like, with their number behind it. What is read is the sum of all.
+fn fields_of_part(fields: &[&str]) -> usize {
+    let is_numbered = |kind: &str| {
+        let rest = fields.first().and_then(|field| field.strip_prefix(kind));
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    match () {
+        () if is_numbered("CPU") => 1,
+        () if is_numbered("S") || is_numbered("N") => 2.min(fields.len()),
+        () => 0,
+    }
+}
+
+/// What to write instead, where no line is a count.
+fn refusal(text: &str) -> &'static str {
+    match text
+        .lines()
+        .any(|line| line.trim_start().starts_with('{') && line.contains("\"event\""))
+    {
+        true => "these counts are JSON: write `perf stat -x,` instead of `-j`",
+        false => "no event counts: print them with `perf stat -x,`",
     }
 }
 
@@ -147,13 +176,37 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_parts_of_a_machine_are_added_up() {
+        let check = |text: &str, expected: f64| {
+            let (readings, _) = read(text).unwrap();
+            let found: Vec<f64> = readings.into_iter().map(|(_, value, _)| value).collect();
+            assert_eq!(found, [expected], "{text}");
+        };
+        check(
+            "CPU0,12,,cycles,5,100.00,,\nCPU1,30,,cycles,5,100.00,,\n",
+            42.0,
+        );
+        check(
+            "     0.5,CPU0,12,,cycles,5,100.00,,\n     0.5,CPU1,30,,cycles,5,100.00,,\n",
+            84.0,
+        );
+        check("S0,2,42,,cycles,5,100.00,,\n", 42.0);
+        check(
+            "0.5,S0-D0-C0,1,12,,cycles,5,100.00,,\n0.5,S0-D0-C1,1,30,,cycles,5,100.00,,\n",
+            84.0,
+        );
+    }
+
+    #[test]
     fn what_cannot_be_read_is_refused() {
         let check = |text: &str, expected: &str| assert_eq!(read(text), Err(expected.to_owned()));
         let none = "no event counts: print them with `perf stat -x,`";
         check("", none);
         check("   1.0 12 cycles\n", none);
-        // For each CPU (`-A`).
-        check("1.0,CPU0,12,,cycles,5,100.00,,\n", none);
+        check(
+            "{\"interval\" : 0.5, \"counter-value\" : \"1.0\", \"event\" : \"cycles\"}\n",
+            "these counts are JSON: write `perf stat -x,` instead of `-j`",
+        );
         check(
             "1.0,<not supported>,,cycles,0,100.00,,\n2.0,<not supported>,,cycles,0,100.00,,\n",
             "this machine counts none of the events: `cycles`",

@@ -49,6 +49,7 @@ impl CpuSet {
 pub(super) async fn check(host: &dyn Host, wanted: &CpuList) -> Result<(), Refusal> {
     let refuse = |found: Option<String>, reason: String| Refusal {
         knob: "cpus".to_owned(),
+        words: None,
         path: CPUS_ONLINE.to_owned(),
         wanted: wanted.to_string(),
         found,

@@ -11,6 +11,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::SMT_CONTROL;
 use crate::edge::host::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Output, ServiceId,
     Slot, Wait,
@@ -32,6 +33,10 @@ pub enum Quirk {
     Clamps(i64),
     /// Writing it sets another file to 0, as vm.dirty_bytes does with vm.dirty_ratio; 0 is refused.
     Clears(String),
+    /// Writing it gives another file this value, as choosing an I/O scheduler does with nr_requests.
+    Resets(String, &'static str),
+    /// Belongs to the second thread of a core: busy while there is no SMT.
+    OfThread,
 }
 
 /// A host over a folder. With the folder `/` it is the real machine's files.
@@ -115,6 +120,9 @@ impl FakeRoot {
                 _ => HostErrorKind::Other,
             },
         };
+        if let FileOp::Read { path, .. } | FileOp::Write { path, .. } = &op {
+            self.is_online(path)?;
+        }
         match op {
             FileOp::Read { path, bytes_max } => {
                 let bytes = read(&self.real(&path), bytes_max).map_err(|e| failed(&path, e))?;
@@ -155,6 +163,14 @@ impl FakeRoot {
         }
     }
 
+    fn is_online(&self, path: &Path) -> Result<(), HostError> {
+        let of_thread = self.quirks.get(&path.display().to_string()) == Some(&Quirk::OfThread);
+        match of_thread && self.get(SMT_CONTROL).is_ok_and(|it| it.trim() == "off") {
+            true => Err(error("Device or resource busy", HostErrorKind::Busy)),
+            false => Ok(()),
+        }
+    }
+
     /// Only without processes.
     fn remove_cgroup(&self, real: &Path) -> io::Result<()> {
         match fs::read(real.join(CGROUP_PROCS))?.is_empty() {
@@ -186,7 +202,11 @@ impl FakeRoot {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         let quirk = self.quirks.get(&path.display().to_string());
         let invalid = || error("Invalid argument (os error 22)", HostErrorKind::Other);
-        let mut cleared = None;
+        // Another file, and what it holds then.
+        let mut other = match quirk {
+            Some(Quirk::Resets(path, value)) => Some((path, *value)),
+            _ => None,
+        };
         let after = match quirk {
             // What its knobs do, the kernel itself does.
             _ if self.is_real() => text,
@@ -196,12 +216,12 @@ impl FakeRoot {
                 number.min(*max).to_string()
             }
             Some(Quirk::Clears(_)) if text == "0" => return Err(invalid()),
-            Some(Quirk::Clears(other)) => {
-                cleared = Some(self.real(Path::new(other)));
+            Some(Quirk::Clears(path)) => {
+                other = Some((path, "0"));
                 text
             }
-            None if before.contains('[') => select(&before, &text).ok_or_else(invalid)?,
-            None => text,
+            _ if before.contains('[') => select(&before, &text).ok_or_else(invalid)?,
+            _ => text,
         };
         let text = format!("{after}\n");
         let written = match self.is_real() {
@@ -211,13 +231,17 @@ impl FakeRoot {
                 .and_then(|mut file| file.write_all(text.as_bytes())),
             false => self.replace(&real, text.as_bytes()),
         };
-        let cleared = cleared.map_or(Ok(()), |other| self.replace(&other, b"0\n"));
+        let of_other = other
+            .filter(|_| !self.is_real())
+            .map_or(Ok(()), |(path, value)| {
+                self.replace(&self.real(Path::new(path)), format!("{value}\n").as_bytes())
+            });
         if path.ends_with("cpuset.cpus") && !self.is_real() {
             let effective = real.with_file_name(CPUS_EFFECTIVE);
             self.replace(&effective, text.as_bytes())
                 .map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
         }
-        let done = written.and(cleared).map(|()| FileReply::Done);
+        let done = written.and(of_other).map(|()| FileReply::Done);
         done.map_err(|e| error(&e.to_string(), HostErrorKind::Other))
     }
 

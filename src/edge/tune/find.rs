@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use super::Refusal;
+use super::{Refusal, SMT_CONTROL, is_away, resets};
 use crate::config::profile::{Beside, Knob, glob_matches};
 use crate::edge::host::{FileOp, FileReply, Host, HostError, HostErrorKind};
 
@@ -21,6 +21,10 @@ const CLEARED_BY: [(&str, &str); 4] = [
     ("dirty_background_ratio", "dirty_background_bytes"),
 ];
 
+/// What the file of SMT holds where there is none to switch off, and takes nothing
+/// (Documentation/ABI/testing/sysfs-devices-system-cpu).
+const SMT_NONE: [&str; 3] = ["forceoff", "notsupported", "notimplemented"];
+
 /// One file of a knob, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -31,6 +35,8 @@ pub(super) struct Found {
     pub wanted: String,
     /// See [`super::journal::Entry::restore_by`].
     pub restore_by: Option<(String, String)>,
+    /// See [`super::journal::Entry::resets`].
+    pub resets: Vec<(String, String)>,
 }
 
 /// The files of all knobs, and the knobs that have none or cannot be read.
@@ -52,30 +58,17 @@ pub(super) async fn find(
             .find(|&choice| of_choice(choice).any(|(_, read)| *read != Read::Absent));
         let Some(used) = used else {
             let patterns: Vec<&str> = knob.choices.iter().map(|c| c.pattern.as_str()).collect();
-            missing.push((
-                index,
-                Refusal {
-                    knob: knob.name.clone(),
-                    path: patterns.join(" or "),
-                    wanted: knob.choices[0].value.clone(),
-                    found: None,
-                    reason: match knob.choices.iter().any(|c| c.beside.is_some()) {
-                        true => "this machine has no such file, or none that fits".to_owned(),
-                        false => "this machine has no such file".to_owned(),
-                    },
-                },
-            ));
+            let reason = match knob.choices.iter().any(|c| c.beside.is_some()) {
+                true => "this machine has no such file, or none that fits".to_owned(),
+                false => "this machine has no such file".to_owned(),
+            };
+            let (path, wanted) = (patterns.join(" or "), &knob.choices[0].value);
+            missing.push((index, Refusal::of(knob, &path, wanted, reason)));
             continue;
         };
         let wanted = &knob.choices[used].value;
         for (candidate, read) in of_choice(used) {
-            let refuse = |reason: String| Refusal {
-                knob: knob.name.clone(),
-                path: candidate.path.clone(),
-                wanted: wanted.clone(),
-                found: None,
-                reason,
-            };
+            let refuse = |reason: String| Refusal::of(knob, &candidate.path, wanted, reason);
             match read {
                 Read::Absent => {}
                 Read::Failed(reason) => {
@@ -87,13 +80,18 @@ pub(super) async fn find(
                     knob: index,
                     path: candidate.path.clone(),
                     old: old.clone(),
-                    wanted: wanted.clone(),
+                    wanted: match candidate.path == SMT_CONTROL && wanted == "off" {
+                        true if SMT_NONE.contains(&old.as_str()) => old.clone(),
+                        _ => wanted.clone(),
+                    },
                     restore_by: restore_by.clone(),
+                    resets: Vec::new(),
                 }),
             }
         }
     }
     refuse_overlaps(knobs, &mut found, &mut missing);
+    resets::note(host, &mut found).await;
     Ok((found, missing))
 }
 
@@ -107,13 +105,8 @@ fn refuse_overlaps(knobs: &[Knob], found: &mut Vec<Found>, missing: &mut Vec<(us
         }
         Some((_, wanted)) if *wanted == file.wanted => false,
         Some((other, wanted)) => {
-            let refusal = Refusal {
-                knob: knobs[file.knob].name.clone(),
-                path: file.path.clone(),
-                wanted: file.wanted.clone(),
-                found: None,
-                reason: format!("`{}` wants `{wanted}` there", knobs[*other].name),
-            };
+            let reason = format!("`{}` wants `{wanted}` there", knobs[*other].name);
+            let refusal = Refusal::of(&knobs[file.knob], &file.path, &file.wanted, reason);
             missing.push((file.knob, refusal));
             false
         }
@@ -271,7 +264,7 @@ async fn read_all(host: &dyn Host, knobs: &[Knob], candidates: &[Candidate]) -> 
         let other = cleared_by(&candidate.path).map(|other| (other, value_of(next())));
         reads.push(match value_of(own) {
             _ if !fits => Read::Absent,
-            Err(error) if error.kind == HostErrorKind::NotFound => Read::Absent,
+            Err(error) if is_away(&error) => Read::Absent,
             Err(error) => Read::Failed(error.message),
             Ok(old) => Read::Value {
                 restore_by: match other {

@@ -95,6 +95,9 @@ pub(super) struct Entry {
     /// vm.dirty_bytes clears vm.dirty_ratio, and only writing vm.dirty_ratio undoes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore_by: Option<(String, String)>,
+    /// Files that the kernel sets anew when this one is written, with what they held.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resets: Vec<(String, String)>,
 }
 
 /// The journal, where there is one, and the id of the current boot.

@@ -8,14 +8,17 @@ mod cpus;
 pub mod fake;
 mod find;
 mod journal;
+mod resets;
 mod service;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::profile::{Resolved, Wanted};
+use crate::config::profile::{Knob, Resolved, Wanted};
 use crate::edge::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
 use crate::words::key::Key;
+use crate::words::units::show_time;
 use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
 
@@ -25,6 +28,7 @@ pub(in crate::edge) use find::value_in;
 pub use journal::{Place, place};
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
+const INTERRUPTS: &str = "/proc/irq/";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
 /// A profile that is in force.
@@ -85,6 +89,8 @@ pub struct Row {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub knob: String,
+    /// See [`Knob::words`].
+    pub words: Option<&'static str>,
     pub path: String,
     pub wanted: String,
     /// What the file holds instead, where it could be read.
@@ -92,17 +98,32 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    fn of(knob: &Knob, path: &str, wanted: &str, reason: String) -> Refusal {
+        Refusal {
+            knob: knob.name.clone(),
+            words: knob.words,
+            path: path.to_owned(),
+            wanted: wanted.to_owned(),
+            found: None,
+            reason,
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(
-            f,
-            "`{}`: {}: wanted `{}`",
-            self.knob, self.path, self.wanted
-        )?;
-        if let Some(found) = &self.found {
-            write!(f, ", found `{found}`")?;
+        match self.words {
+            Some(words) => write!(f, "`{} {words}`: {}: ", self.knob, self.path)?,
+            None => write!(f, "`{}`: {}: ", self.knob, self.path)?,
         }
-        write!(f, ": {}", self.reason)
+        match &self.found {
+            Some(found) => write!(f, "wanted `{}`, found `{found}`: ", self.wanted)?,
+            // Which of its files there is decides what would be wanted there.
+            None if self.words.is_some() => {}
+            None => write!(f, "wanted `{}`: ", self.wanted)?,
+        }
+        f.write_str(&self.reason)
     }
 }
 
@@ -167,15 +188,17 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TuneError {
     #[error(
-        "the profile `{profile}` is applied since {since}; profiles are not stacked: \
-         put it back first with `matrix machine revert`"
+        "the profile `{profile}` is applied since {}; profiles are not stacked: \
+         put it back first with `matrix machine revert`",
+        show_time(.since)
     )]
     Active { profile: String, since: String },
     #[error("{0}; profiles are not stacked")]
     OfRoot(String),
     #[error(
-        "the profile `{profile}`, applied since {since}, is somebody else's and stays: they had the \
-         machine while this run measured there"
+        "the profile `{profile}`, applied since {}, is somebody else's and stays: they had the machine \
+         while this run measured there",
+        show_time(.since)
     )]
     Foreign { profile: String, since: String },
     #[error(
@@ -356,6 +379,7 @@ pub async fn apply(
         new: file.wanted.clone(),
         persistent: profile.knobs[file.knob].persistent,
         restore_by: file.restore_by.clone(),
+        resets: file.resets.clone(),
     });
     let since = jiff::Timestamp::now().to_string();
     let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
@@ -413,6 +437,7 @@ async fn refuse_stacking(
             since: since.clone(),
         });
     }
+    let since = show_time(since);
     let note = format!("the profile `{profile}` of {since} was put back by a reboot");
     Ok((boot_id, vec![note]))
 }
@@ -479,24 +504,33 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
     for ((file, written), read) in changed.into_iter().zip(written).zip(read) {
         let found = value_of(read);
         let reason = match (written, &found) {
+            (Err(error), _) if file.path.starts_with(INTERRUPTS) => {
+                let hint = "the kernel places those itself that a driver has left to it (NVMe)";
+                format!("{}; {hint}", error.message)
+            }
             (Err(error), _) => error.message,
             (Ok(_), Ok(found)) if same(&file.wanted, found) => continue,
             (Ok(_), Ok(_)) => "it was written, but does not stick".to_owned(),
-            // A core that lost its hyperthread lost its files too.
-            (Ok(_), Err(error)) if error.kind == HostErrorKind::NotFound => continue,
+            // A core has lost its hyperthread.
+            (Ok(_), Err(error)) if is_away(error) => continue,
             (Ok(_), Err(error)) => error.message.clone(),
         };
         failed.push(file.path.clone());
+        let knob = &profile.knobs[file.knob];
         let refusal = Refusal {
-            knob: profile.knobs[file.knob].name.clone(),
-            path: file.path.clone(),
-            wanted: file.wanted.clone(),
             found: found.ok(),
-            reason,
+            ..Refusal::of(knob, &file.path, &file.wanted, reason)
         };
-        gate.refuse(profile.knobs[file.knob].optional, refusal);
+        gate.refuse(knob.optional, refusal);
     }
     failed
+}
+
+/// Whether a file cannot be read because its CPU is offline or its device has gone: that of a cpufreq
+/// policy stays, but answers "busy" (drivers/cpufreq/cpufreq.c, `show`). No such file can be set by
+/// anybody.
+fn is_away(error: &HostError) -> bool {
+    matches!(error.kind, HostErrorKind::NotFound | HostErrorKind::Busy)
 }
 
 /// What a profile has beside files that hold a value.
@@ -544,6 +578,7 @@ async fn hold(host: &dyn Host, profile: &Resolved, cgroup: Option<&str>, gate: &
 pub async fn drop_caches(host: &dyn Host) -> Result<(), Refusal> {
     let refuse = |reason: String| Refusal {
         knob: "drop-caches".to_owned(),
+        words: None,
         path: DROP_CACHES.to_owned(),
         wanted: "3".to_owned(),
         found: None,
@@ -619,6 +654,8 @@ async fn revert_this(
         current = persistent;
         current.services.clear();
         current.cgroup = None;
+        // Whatever the state was: nothing of this boot was set by the program that wrote the journal.
+        current.state = State::Applied;
     }
     rows.extend(put_back(host, &current).await);
     finish(host, journal_path, journal, &rows).await?;
@@ -688,9 +725,15 @@ async fn put_files_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
         return Vec::new();
     }
     let reads = entries.iter().map(|entry| read_op(&entry.path)).collect();
+    // A third value of these may be the kernel's.
+    let resets = journal.entries.iter().flat_map(|entry| &entry.resets);
+    let is_reset: BTreeSet<&str> = resets.map(|(path, _)| path.as_str()).collect();
     let mut rows = Vec::new();
+    // Entries to be written, by the place of their row; then those that a write of them resets.
     let mut changed: Vec<(usize, &Entry)> = Vec::new();
+    let mut reset: Vec<(usize, &(String, String))> = Vec::new();
     for (entry, reply) in entries.into_iter().zip(host.files(reads).await) {
+        let place = rows.len();
         let outcome = match value_of(reply) {
             Err(error) if error.kind == HostErrorKind::NotFound => Outcome::Gone,
             Err(error) => Outcome::Failed {
@@ -698,27 +741,47 @@ async fn put_files_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
             },
             Ok(found) if same(&entry.old, &found) => Outcome::AlreadyBack,
             // While applying, a third value is what the kernel made of ours.
-            Ok(found) if same(&entry.new, &found) || journal.state == State::Applying => {
-                changed.push((rows.len(), entry));
+            Ok(found)
+                if same(&entry.new, &found)
+                    || journal.state == State::Applying
+                    || is_reset.contains(entry.path.as_str()) =>
+            {
+                changed.push((place, entry));
                 Outcome::PutBack
             }
             Ok(found) => Outcome::ChangedByOthers { found },
         };
+        // Also where an earlier try has died between the two.
+        if matches!(outcome, Outcome::PutBack | Outcome::AlreadyBack) {
+            reset.extend(entry.resets.iter().map(|file| (place, file)));
+        }
         rows.push(reverted(entry, outcome));
     }
-    if changed.is_empty() {
+    // What is written, what is read afterwards, and what that must hold.
+    let own = changed.iter().map(|(place, entry)| {
+        let (path, value) = match &entry.restore_by {
+            Some((path, value)) => (path, value),
+            None => (&entry.path, &entry.old),
+        };
+        (*place, write_op(path, value), &entry.path, &entry.old)
+    });
+    let beside = reset
+        .iter()
+        .map(|(place, (path, value))| (*place, write_op(path, value), path, value));
+    let (mut writes, mut checks) = (Vec::new(), Vec::new());
+    for (place, write, path, value) in own.chain(beside) {
+        writes.push(write);
+        checks.push((place, path, value));
+    }
+    if writes.is_empty() {
         return rows;
     }
-    let writes = changed.iter().map(|(_, entry)| match &entry.restore_by {
-        Some((path, value)) => write_op(path, value),
-        None => write_op(&entry.path, &entry.old),
-    });
-    let reads = changed.iter().map(|(_, entry)| read_op(&entry.path));
-    let mut written = host.files(writes.chain(reads).collect()).await;
-    let read = written.split_off(changed.len().min(written.len()));
-    for (((place, entry), written), read) in changed.into_iter().zip(written).zip(read) {
+    writes.extend(checks.iter().map(|(_, path, _)| read_op(path)));
+    let mut written = host.files(writes).await;
+    let read = written.split_off(checks.len().min(written.len()));
+    for (((place, _, value), written), read) in checks.into_iter().zip(written).zip(read) {
         let reason = match (value_of(read), written) {
-            (Ok(found), _) if same(&entry.old, &found) => continue,
+            (Ok(found), _) if same(value, &found) => continue,
             (_, Err(error)) | (Err(error), _) => error.message,
             (Ok(found), Ok(_)) => format!("it still holds `{found}`"),
         };
@@ -748,10 +811,10 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
             old: entry.old,
             new: entry.new,
         };
-        let found = value_of(reply).unwrap_or_else(|error| error.message);
-        match same(&row.new, &found) {
-            true => rows.push(row),
-            false => changed.push((row, found)),
+        match value_of(reply) {
+            Ok(found) if !same(&row.new, &found) => changed.push((row, found)),
+            Err(error) if !is_away(&error) => changed.push((row, error.message)),
+            Ok(_) | Err(_) => rows.push(row),
         }
     }
     Ok(Status::Active {
@@ -769,8 +832,9 @@ pub async fn of_root(host: &dyn Host, place: &Place) -> Option<String> {
     let journal = place.of_root.as_deref()?;
     match status(host, journal).await {
         Ok(Status::Active { profile, since, .. }) => Some(format!(
-            "root's profile `{profile}` is applied since {since}, and only root can put it back: \
-             `sudo matrix machine revert`"
+            "root's profile `{profile}` is applied since {}, and only root can put it back: \
+             `sudo matrix machine revert`",
+            show_time(&since)
         )),
         Ok(Status::None | Status::Rebooted { .. }) => None,
         Err(error) => Some(format!(

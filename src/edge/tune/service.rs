@@ -45,6 +45,7 @@ pub(super) async fn run(host: &dyn Host, argv: &[&str]) -> Result<(), String> {
 fn refusal(unit: &str, reason: String) -> Refusal {
     Refusal {
         knob: "stop-service".to_owned(),
+        words: None,
         path: unit.to_owned(),
         wanted: "stopped".to_owned(),
         found: None,
@@ -97,6 +98,7 @@ pub(super) async fn start(host: &dyn Host, unit: &str) -> Reverted {
 fn refuse_latency(us: u32, found: Option<i32>, reason: String) -> Refusal {
     Refusal {
         knob: "dma-latency-us".to_owned(),
+        words: None,
         path: DMA_LATENCY.to_owned(),
         wanted: us.to_string(),
         found: found.map(|us| us.to_string()),

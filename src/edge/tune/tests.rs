@@ -1,6 +1,8 @@
 //! Owns the tests of applying and reverting profiles, on a fake machine and on this one.
 //! Does not know how files are found.
 
+mod hardware;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -230,9 +232,9 @@ fn a_journal_of_somebody_else_is_left_alone() {
 fn a_profile_takes_few_round_trips() {
     let (_folder, host) = machine();
     let applied = run(apply(&host, &resolve(EVERYTHING), journal())).unwrap();
-    // Journal and boot; two levels of patterns; read; the own cgroup, those above; journal; write and
-    // read back; the CPUs; the new cgroup, its CPUs; journal.
-    assert_eq!(host.batches.replace(0), 12);
+    // Journal and boot; two levels of patterns; read; settings of schedulers, their values; the own
+    // cgroup, those above; journal; write and read back; the CPUs; the new cgroup, its CPUs; journal.
+    assert_eq!(host.batches.replace(0), 14);
     run(release(&host, &applied, journal())).unwrap();
     // Journal and boot; hyperthreads: read, write; the others: read, write; the cgroup; journal.
     assert_eq!(host.batches.get(), 7);
@@ -716,7 +718,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 /// Knobs of a plain virtual machine, and what they held before.
-const REAL_KNOBS: [&str; 7] = [
+const REAL_KNOBS: [&str; 8] = [
     THP,
     "/sys/kernel/mm/transparent_hugepage/defrag",
     HUGE,
@@ -724,6 +726,7 @@ const REAL_KNOBS: [&str; 7] = [
     "/proc/sys/vm/dirty_bytes",
     "/proc/sys/vm/dirty_ratio",
     "/sys/block/loop0/queue/scheduler",
+    "/sys/block/loop0/queue/nr_requests",
 ];
 const REAL_PROFILE: &str = r#"
 thp "always"

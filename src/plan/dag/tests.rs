@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::config::decode::tests::read;
+use crate::plan::resolve::Places;
 use crate::plan::steps::NoDigests;
 
 const MATRIX: &str = r#"
@@ -73,17 +74,26 @@ const ALL: [&str; 4] = [
     "cache=writeback,bs=64k",
 ];
 
+/// How many steps each set-up has.
+fn setups_of(plan: &Plan) -> Vec<usize> {
+    let setups = plan.steps.setups.iter();
+    setups.map(|setup| setup.steps.len()).collect()
+}
+
+/// The matrix with a subject that can be built, and a rule about its sources.
+fn with_rule() -> String {
+    let subject = edited(
+        "installed = [\"qemu-nbd\"]",
+        "installed = [\"qemu-nbd\"]\n[subject.git]\nrepo = \"x\"",
+    );
+    subject + "\n[[affects]]\npaths = [\"a.c\"]\nwhen = \"bs == '4k'\"\n[build]\nrun = [\"make\"]\n"
+}
+
 #[test]
 fn cells_share_the_steps_whose_axes_they_agree_on() {
     let matrix = read(MATRIX);
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    let steps: Vec<usize> = plan
-        .steps
-        .setups
-        .iter()
-        .map(|setup| setup.steps.len())
-        .collect();
-    assert_eq!((steps, plan.steps.runs.len()), (vec![1, 2], 4));
+    assert_eq!((setups_of(&plan), plan.steps.runs.len()), (vec![1, 2], 4));
     let steps = |setup: usize| -> Vec<_> {
         let cells = plan.cells.iter();
         cells
@@ -102,6 +112,13 @@ fn what_is_only_used_in_a_probe_or_to_undo_tells_steps_apart() {
         let matrix = read(&edited(command, &format!("{command} {{{{ bs }}}}")));
         let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
         assert_eq!(plan.steps.setups[1].steps.len(), 4, "{command}");
+        let places = Places {
+            work: "w".to_owned(),
+            installed: "i".to_owned(),
+            artifacts: "a".to_owned(),
+        };
+        let folder = |step| plan.setup_dir(1, step, &places);
+        assert_eq!((0..4).map(folder).collect::<BTreeSet<_>>().len(), 4);
     }
 }
 
@@ -279,22 +296,9 @@ fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
 
 #[test]
 fn rules_about_sources_split_nothing_that_is_not_built() {
-    let text = format!(
-        "{}\n[[affects]]\npaths = [\"a.c\"]\nwhen = \"bs == '4k'\"\n[build]\nrun = [\"make\"]\n",
-        edited(
-            "installed = [\"qemu-nbd\"]",
-            "installed = [\"qemu-nbd\"]\n[subject.git]\nrepo = \"x\""
-        )
-    );
-    let matrix = read(&text);
+    let matrix = read(&with_rule());
     let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
-    let steps: Vec<usize> = plan
-        .steps
-        .setups
-        .iter()
-        .map(|setup| setup.steps.len())
-        .collect();
-    assert_eq!(steps, [1, 2]);
+    assert_eq!(setups_of(&plan), [1, 2]);
 }
 
 #[test]
@@ -318,14 +322,7 @@ fn set_ups_with_the_same_key_are_one_step() {
             Some(build)
         }
     }
-    let text = format!(
-        "{}\n[[affects]]\npaths = [\"a.c\"]\nwhen = \"bs == '4k'\"\n[build]\nrun = [\"make\"]\n",
-        edited(
-            "installed = [\"qemu-nbd\"]",
-            "installed = [\"qemu-nbd\"]\n[subject.git]\nrepo = \"x\""
-        )
-        .replace("[\"4k\", \"64k\"]", "[\"4k\", \"64k\", \"1m\"]")
-    );
+    let text = with_rule().replace("[\"4k\", \"64k\"]", "[\"4k\", \"64k\", \"1m\"]");
     let check = |text: &str, versions: &[&str], steps: usize, axes: &[&str]| {
         let matrix = read(text);
         let choice = Choice {

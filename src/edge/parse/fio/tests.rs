@@ -31,6 +31,7 @@ fn parse(stdout: &str, stderr: &str, ended: Ended) -> Parsed {
         stdout: stdout.as_bytes(),
         stderr: stderr.as_bytes(),
         ended,
+        duration: None,
     };
     Parser::new("fio", &[]).unwrap().parse(&input)
 }
