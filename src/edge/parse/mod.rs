@@ -17,6 +17,9 @@ use crate::words::sample::{Better, Ended, Parsed, Reading};
 /// The parsers that a matrix may name.
 pub const KINDS: [&str; 6] = ["fio", "json", "regex", "columns", "perf", "time"];
 
+/// The one reading of the parser `time`.
+const REAL: &str = "real";
+
 /// Longest stream that is parsed.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
@@ -123,6 +126,7 @@ impl Parser {
     pub fn better(&self, name: &str) -> Option<Better> {
         match self.kind {
             Kind::Fio => fio::better(name),
+            Kind::Time => (name == REAL).then_some(Better::Lower),
             Kind::Json | Kind::Regex(_) | Kind::Columns(_) | Kind::Perf => None,
         }
     }
@@ -190,7 +194,7 @@ fn time(duration: Option<Duration>) -> Parsed {
     };
     Parsed::Readings {
         metrics: vec![Reading {
-            name: "real".to_owned(),
+            name: REAL.to_owned(),
             value: duration.as_secs_f64(),
             unit: "s".to_owned(),
             better: Some(Better::Lower),
