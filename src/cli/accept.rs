@@ -115,7 +115,7 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
             let mut parts = cell.split(',');
             let version = parts.find_map(|part| part.strip_prefix("version="));
             let own = records.cell(cell)?;
-            let is_it = |point: &Point| version.is_none_or(|version| point.version == version);
+            let is_it = |point: &Point| version.is_none_or(|version| *point.version == *version);
             let series = latest(records, &|id, point| id.cell == own && is_it(point));
             (of_versions(cell.clone()), series)
         }
@@ -184,7 +184,7 @@ fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
 fn latest(records: &Records, wanted: &dyn Fn(&SeriesId, &Point) -> bool) -> Vec<AcceptedFrom> {
     let of_version = |id: &SeriesId, point: &Point| {
         let versions = records.versions.as_ref();
-        versions.is_none_or(|versions| versions.contains(&(id.clone(), point.version.clone())))
+        versions.is_none_or(|versions| versions.contains(&(id.clone(), point.version.to_string())))
     };
     let own = records.names.keys().filter_map(|id| {
         let series = records.past.series.get(id)?;
@@ -202,7 +202,7 @@ fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> 
     Some(AcceptedFrom {
         series: id.clone(),
         key: point.key,
-        version: point.version.clone(),
+        version: point.version.to_string(),
         since_ms: point.started_ms,
     })
 }

@@ -190,7 +190,7 @@ fn points(records: &Records, series: &PastSeries) -> Result<Vec<CoursePoint>, St
             None => Vec::new(),
         };
         points.push(CoursePoint {
-            version: point.version.clone(),
+            version: point.version.to_string(),
             at: time(point.started_ms),
             session: point.session,
             value: point.level(),

@@ -168,6 +168,7 @@ pub fn tell(
     };
     let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
     let ids = store.tell(matrix, preset, &points, until, now_ms)?;
+    store.save_points(&past.unsaved)?;
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);
     }

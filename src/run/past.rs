@@ -2,10 +2,11 @@
 //! Does not know where a series changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
 
 use crate::config::matrix::Matrix;
 use crate::edge::store::{
-    Acceptance, AcceptedFrom, AttemptId, Position, SeriesId, Span, Store, StoreError,
+    Acceptance, AcceptedFrom, AttemptId, Position, SeriesId, Span, Store, StoreError, Unsaved,
 };
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
@@ -22,7 +23,7 @@ pub const ALL_SESSIONS: u32 = i32::MAX as u32;
 #[derive(Clone, Debug)]
 pub struct Point {
     pub key: Key,
-    pub version: String,
+    pub version: Rc<str>,
     pub session: i64,
     /// Milliseconds since 1970-01-01 UTC.
     pub started_ms: i64,
@@ -60,18 +61,6 @@ impl PastSeries {
     }
 
     fn add(&mut self, new: Point) {
-        let same = |point: &&mut Point| point.key == new.key && point.session == new.session;
-        // Rounds come mixed with those of other versions of the same session, which is the last one.
-        let mut latest = self
-            .again
-            .iter_mut()
-            .rev()
-            .chain(self.points.iter_mut().rev());
-        if let Some(point) = latest.find(same) {
-            point.values.extend(new.values);
-            point.attempt = new.attempt;
-            return;
-        }
         match self.position(new.key) {
             None => self.points.push(new),
             Some(_) => self.again.push(new),
@@ -85,6 +74,8 @@ pub struct Past {
     pub series: BTreeMap<SeriesId, PastSeries>,
     /// The last attempt seen.
     pub until: Option<AttemptId>,
+    /// What the store reads in one piece from now on, if it is given this.
+    pub unsaved: Unsaved,
 }
 
 impl Past {
@@ -95,11 +86,16 @@ impl Past {
         preset: &str,
         sessions: u32,
     ) -> Result<Past, StoreError> {
-        let metrics: HashMap<_, _> = store
-            .metrics()?
-            .into_iter()
-            .map(|metric| (metric.id, metric))
-            .collect();
+        // By name: the same metric may have been recorded with another unit.
+        let (mut names, mut units) = (Vec::new(), HashMap::new());
+        for metric in store.metrics()? {
+            let known = names.iter().position(|name| *name == metric.name);
+            let number = known.unwrap_or(names.len());
+            if known.is_none() {
+                names.push(metric.name);
+            }
+            units.insert(metric.id, (number, metric.unit));
+        }
         let own = matrix.preset.as_ref().map_or("", |preset| &preset.value);
         let unnamed = if preset == own { "" } else { preset };
         let span = Span {
@@ -113,38 +109,64 @@ impl Past {
             of_session.insert(commit.version, commit.position);
         }
         let mut past = Past::default();
-        store.past(&span, |sample| {
-            let Some(metric) = metrics.get(&sample.metric) else {
+        let mut all: Vec<(SeriesId, PastSeries)> = Vec::new();
+        let mut places: HashMap<(String, String), usize> = HashMap::new();
+        let mut of_place: HashMap<(usize, usize), usize> = HashMap::new();
+        // Of the session that is being read: by cell its place (where there are several machines it names its own),
+        // and the version of the last point.
+        let (mut session, mut cells) = (None, HashMap::new());
+        let mut version: Rc<str> = Rc::from("");
+        past.unsaved = store.past(&span, |point| {
+            let Some((name, unit)) = units.get(&point.metric) else {
                 return;
             };
-            let id = SeriesId {
-                machine: sample.machine.to_owned(),
-                cell: without_version(sample.cell, sample.machine),
-                metric: metric.name.clone(),
-            };
-            past.until = Some(sample.attempt);
-            let series = past.series.entry(id).or_insert_with(|| PastSeries {
-                unit: metric.unit.clone(),
-                points: Vec::new(),
-                again: Vec::new(),
+            past.until = past.until.max(Some(point.attempt));
+            if session != Some(point.session) {
+                session = Some(point.session);
+                cells.clear();
+            }
+            let place = *cells.entry(point.cell_number).or_insert_with(|| {
+                let cell = without_version(point.cell, point.machine);
+                let next = places.len();
+                *places
+                    .entry((cell, point.machine.to_owned()))
+                    .or_insert(next)
             });
-            let of_session = positions.get(&sample.session);
-            let of_commit = of_session.and_then(|it| it.get(sample.version)).copied();
+            let number = *of_place.entry((place, *name)).or_insert_with(|| {
+                let id = SeriesId {
+                    machine: point.machine.to_owned(),
+                    cell: without_version(point.cell, point.machine),
+                    metric: names[*name].clone(),
+                };
+                let series = PastSeries {
+                    unit: unit.clone(),
+                    points: Vec::new(),
+                    again: Vec::new(),
+                };
+                all.push((id, series));
+                all.len() - 1
+            });
+            if *version != *point.version {
+                version = Rc::from(point.version);
+            }
+            let of_session = positions.get(&point.session);
+            let of_commit = of_session.and_then(|it| it.get(point.version)).copied();
             let measured = Position {
-                ms: sample.started_ms,
+                ms: point.started_ms,
                 depth: 0,
             };
-            series.add(Point {
-                key: sample.key,
-                version: sample.version.to_owned(),
-                session: sample.session,
-                started_ms: sample.started_ms,
+            all[number].1.add(Point {
+                key: point.key,
+                version: version.clone(),
+                session: point.session,
+                started_ms: point.started_ms,
                 position: of_commit.unwrap_or(measured),
-                attempt: sample.attempt,
-                values: vec![sample.value],
-                environment: sample.environment,
+                attempt: point.attempt,
+                values: point.values.to_vec(),
+                environment: point.environment,
             });
         })?;
+        past.series = all.into_iter().collect();
         for series in past.series.values_mut() {
             series.points.sort_by_key(|point| point.position);
         }
@@ -191,43 +213,39 @@ pub fn accepted(acceptances: &[Acceptance]) -> HashMap<SeriesId, (&Acceptance, &
 mod tests {
     use super::*;
 
-    fn point(key: &str, session: i64, value: f64) -> Point {
+    fn point(key: &str, session: i64, values: &[f64]) -> Point {
         Point {
             key: Key::of(key.as_bytes()),
-            version: key.to_owned(),
+            version: key.into(),
             session,
             started_ms: 0,
             position: Position::default(),
             attempt: AttemptId(0),
-            values: vec![value],
+            values: values.to_vec(),
             environment: None,
         }
     }
 
-    fn series(points: &[(&str, i64, f64)]) -> PastSeries {
+    fn series(points: &[(&str, i64, &[f64])]) -> PastSeries {
         let mut series = PastSeries {
             unit: String::new(),
             points: Vec::new(),
             again: Vec::new(),
         };
-        for (key, session, value) in points {
-            series.add(point(key, *session, *value));
+        for (key, session, values) in points {
+            series.add(point(key, *session, values));
         }
         series
     }
 
     #[test]
     fn a_point_is_what_the_first_session_measured_of_a_state() {
-        let rounds = [
-            ("a", 1, 1.0),
-            ("b", 1, 2.0),
-            ("b", 1, 4.0),
-            ("a", 1, 3.0),
-            ("c", 2, 9.0),
-            ("a", 2, 50.0),
-            ("a", 2, 60.0),
-        ];
-        let series = series(&rounds);
+        let series = series(&[
+            ("a", 1, &[1.0, 3.0]),
+            ("b", 1, &[2.0, 4.0]),
+            ("c", 2, &[9.0]),
+            ("a", 2, &[50.0, 60.0]),
+        ]);
         assert_eq!(series.levels(), [Some(2.0), Some(3.0), Some(9.0)]);
         assert_eq!(series.again.len(), 1);
         assert_eq!(series.again[0].level(), Some(55.0));
@@ -243,18 +261,16 @@ mod tests {
 
     #[test]
     fn noise_is_learned_from_what_is_not_judged() {
-        let rounds: Vec<(&str, i64, f64)> = (0..40)
-            .map(|i| ("old", 1, 100.0 + f64::from(i % 3)))
-            .chain((0..5).map(|i| ("new", 2, 500.0 * f64::from(1 + i))))
-            .collect();
+        let old: Vec<f64> = (0..40).map(|i| 100.0 + f64::from(i % 3)).collect();
+        let new: Vec<f64> = (0..5).map(|i| 500.0 * f64::from(1 + i)).collect();
         let id = SeriesId {
             machine: "here".into(),
             cell: "bs=4k".into(),
             metric: "iops".into(),
         };
         let past = Past {
-            series: [(id.clone(), series(&rounds))].into(),
-            until: None,
+            series: [(id.clone(), series(&[("old", 1, &old), ("new", 2, &new)]))].into(),
+            ..Past::default()
         };
         let judged = |key: &str| HashSet::from([Key::of(key.as_bytes())]);
         let noise = past.noise(&id, &judged("new")).unwrap();

@@ -389,16 +389,31 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
             sessions,
         };
         let mut found = Vec::new();
-        let mut take = |past: PastSample| found.push((past.cell.to_owned(), past.value));
-        store.past(&span, &mut take).unwrap();
+        let mut take = |it: PastPoint| found.push((it.cell.to_owned(), it.values[0]));
+        let unsaved = store.past(&span, &mut take).unwrap();
         let found: Vec<(&str, f64)> = found.iter().map(|(c, v)| (c.as_str(), *v)).collect();
         assert_eq!(found, expected);
+        unsaved
     };
     let all = [
         ("bs=4k,version=v1", 10.0),
         ("bs=1M,version=v1", 99.0),
         ("bs=4k,version=v2", 20.0),
     ];
+    let saved = |store: &Store| {
+        let count = "SELECT count(*) FROM session_points";
+        let count = store.db.query_row(count, [], |row| row.get::<_, i64>(0));
+        count.unwrap()
+    };
+    store.end_session(first, 1, "ok").unwrap();
+    let unsaved = check("m", ["quick", "quick"], 9, &all);
+    store.save_points(&unsaved).unwrap();
+    // Not of the other one: it has not ended.
+    assert_eq!(saved(&store), 1);
+    // In one piece it is the same; one of another program is read row by row.
+    check("m", ["quick", "quick"], 9, &all);
+    let spoil = "UPDATE session_points SET points = x'07'";
+    store.db.execute(spoil, []).unwrap();
     check("m", ["quick", "quick"], 9, &all);
     check("m", ["", "quick"], 1, &all[2..]);
     check("m", ["nightly", ""], 9, &[]);
