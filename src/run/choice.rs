@@ -11,7 +11,6 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dispatch::Stored;
-use super::family::groups;
 use super::lookup::{Known, LookupError, Past, failures, machine_of};
 use super::prepare::Machines;
 use crate::edge::environment::{Environment, in_short};
@@ -266,20 +265,36 @@ fn elsewhere(
     let is_stored = |run: &usize| known.rounds.count(*run) > 0;
     let runs = 0..missing.len();
     let mut found = Vec::new();
-    if !runs.clone().any(|run| is_due(&run)) || !runs.clone().any(|run| is_stored(&run)) {
+    let is_there = machines
+        .iter()
+        .any(|(_, machine)| machine.environment.is_some());
+    if !is_there
+        || !runs.clone().any(|run| is_due(&run))
+        || !runs.clone().any(|run| is_stored(&run))
+    {
         return Ok(found);
     }
     let mut wanted: BTreeSet<usize> = BTreeSet::new();
     for compare in &plan.compares {
-        for (baseline, candidates) in groups(plan, compare) {
-            for candidate in candidates {
-                let pair = [baseline, candidate].map(|cell| plan.steps.runs.of_cell[cell as usize]);
-                let pair = pair.map(|run| run as usize);
-                if !pair.contains(&(NONE as usize)) && pair.iter().any(is_due) {
-                    wanted.extend(pair.into_iter().filter(is_stored));
-                }
-            }
+        let cells = (0..)
+            .zip(&compare.of_cell)
+            .filter(|(_, group)| **group != NONE);
+        let cells = cells.filter_map(|(cell, group)| {
+            let run = Some(plan.steps.runs.of_cell[cell]).filter(|run| *run != NONE)?;
+            let is_baseline = plan.cells.cell(cell)[compare.axis] == compare.baseline;
+            Some((*group as usize, is_baseline, run as usize))
+        });
+        // By group: whether the baseline is due, and whether a candidate is.
+        let mut due = vec![[false; 2]; compare.groups];
+        for (group, is_baseline, run) in cells.clone() {
+            due[group][usize::from(!is_baseline)] |= is_due(&run);
         }
+        // One of a pair is due: then the other one is looked at, if it is stored.
+        let is_wanted = |(group, is_baseline, run): &(usize, bool, usize)| {
+            let [of_baseline, of_candidate] = due[*group];
+            is_stored(run) && (of_baseline || is_due(run) || *is_baseline && of_candidate)
+        };
+        wanted.extend(cells.filter(is_wanted).map(|(_, _, run)| run));
     }
     let wanted: Vec<usize> = wanted.into_iter().collect();
     // Run steps are sorted by key.
