@@ -73,8 +73,7 @@ pub fn add(
 fn environments(rows: &[Row], store: &Store) -> Result<Vec<EnvironmentsRow>, StoreError> {
     let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();
     for row in rows {
-        let [a, b] = &row.environments;
-        if let Some(keys) = differing(a, b) {
+        if let Some(keys) = row.differing {
             let side = |label: &str| format!("{}={label}", row.axis);
             let between = [side(&row.baseline), side(&row.candidate)];
             *found.entry((keys, between)).or_default() += 1;
@@ -99,19 +98,6 @@ fn environments(rows: &[Row], store: &Store) -> Result<Vec<EnvironmentsRow>, Sto
         });
     }
     Ok(list)
-}
-
-/// The latest environments in which two sides differ; None where they have all in common, as rounds
-/// that were taken together have.
-fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
-    let only = |side: &[Key], other: &[Key]| {
-        let own = side.iter().rev().find(|key| !other.contains(key));
-        own.copied()
-    };
-    match (only(a, b), only(b, a)) {
-        (None, None) => None,
-        (of_a, of_b) => Some([of_a.or(a.last().copied())?, of_b.or(b.last().copied())?]),
-    }
 }
 
 fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
@@ -190,25 +176,4 @@ fn monitors_moved(
         }
     };
     Ok(list.into_iter().map(tell).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_the_sides_do_not_share_differs() {
-        let key = |n: u8| Key([n; 16]);
-        let check = |a: &[u8], b: &[u8], expected: Option<[u8; 2]>| {
-            let side = |side: &[u8]| side.iter().map(|n| key(*n)).collect::<Vec<_>>();
-            let expected = expected.map(|pair| pair.map(key));
-            assert_eq!(differing(&side(a), &side(b)), expected, "{a:?} {b:?}");
-        };
-        check(&[1], &[1], None);
-        check(&[1, 2], &[2, 1], None);
-        check(&[1], &[2], Some([1, 2]));
-        check(&[1, 2], &[2], Some([1, 2]));
-        check(&[1, 2], &[1, 3], Some([2, 3]));
-        check(&[], &[1], None);
-    }
 }

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
-use super::lookup::Series;
+use super::samples::Series;
 use crate::edge::environment::{Environment, in_short};
 use crate::edge::store::{Store, StoreError};
 use crate::words::key::Key;
@@ -22,20 +22,15 @@ pub struct Alike {
 /// Two sides, as far as they can be compared.
 pub struct Sides<'a> {
     pub samples: [Cow<'a, [Sample]>; 2],
-    /// What the machine was like, each once.
-    pub environments: [Vec<Key>; 2],
+    /// The latest environments in which they differ.
+    pub differing: Option<[Key; 2]>,
     /// How it differs between the sides, where they have nothing in common.
     pub differ: Option<String>,
 }
 
 impl Alike {
-    pub fn read<'s>(
-        store: &Store,
-        all: impl Iterator<Item = &'s Series>,
-    ) -> Result<Alike, StoreError> {
-        let keys: BTreeSet<Key> = all
-            .flat_map(|series| series.environments.iter().map(|(_, key)| *key))
-            .collect();
+    pub fn read(store: &Store, all: impl Iterator<Item = Key>) -> Result<Alike, StoreError> {
+        let keys: BTreeSet<Key> = all.collect();
         let mut alike = Alike::default();
         if keys.len() < 2 {
             return Ok(alike);
@@ -59,7 +54,7 @@ impl Alike {
 
     /// Where a side was measured again in the environment of the other one, only that is compared: what was
     /// measured before would be told as a difference of the sides.
-    pub fn sides<'a>(&self, base: &'a Series, cand: &'a Series) -> Sides<'a> {
+    pub fn sides<'a>(&self, base: Series<'a>, cand: Series<'a>) -> Sides<'a> {
         let kind = |key: &Key| self.of_key.get(key).copied();
         let kinds = [base, cand].map(|side| -> BTreeSet<usize> {
             let keys = side.environments.iter().map(|(_, key)| key);
@@ -84,7 +79,7 @@ impl Alike {
         let is_wanted = |key: &Key| kind(key).is_none_or(|kind| common.contains(&kind));
         let whole = common.is_empty() || kinds[0] == kinds[1];
         let samples = [base, cand].map(|side| match whole {
-            true => Cow::Borrowed(&side.samples[..]),
+            true => Cow::Borrowed(side.samples),
             false => {
                 let own = side.samples.iter().copied();
                 let is_wanted = |sample: &Sample| {
@@ -94,7 +89,7 @@ impl Alike {
                 Cow::Owned(own.filter(is_wanted).collect())
             }
         });
-        let environments = [base, cand].map(|side| {
+        let [of_base, of_cand] = [base, cand].map(|side| {
             let mut keys: Vec<Key> = Vec::new();
             for (_, key) in side
                 .environments
@@ -108,8 +103,42 @@ impl Alike {
         });
         Sides {
             samples,
-            environments,
+            differing: differing(&of_base, &of_cand),
             differ: is_apart.then(differ).flatten(),
         }
+    }
+}
+
+/// The latest environments in which two sides differ; None where they have all in common, as rounds
+/// that were taken together have.
+fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
+    let only = |side: &[Key], other: &[Key]| {
+        let own = side.iter().rev().find(|key| !other.contains(key));
+        own.copied()
+    };
+    match (only(a, b), only(b, a)) {
+        (None, None) => None,
+        (of_a, of_b) => Some([of_a.or(a.last().copied())?, of_b.or(b.last().copied())?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_sides_do_not_share_differs() {
+        let key = |n: u8| Key([n; 16]);
+        let check = |a: &[u8], b: &[u8], expected: Option<[u8; 2]>| {
+            let side = |side: &[u8]| side.iter().map(|n| key(*n)).collect::<Vec<_>>();
+            let expected = expected.map(|pair| pair.map(key));
+            assert_eq!(differing(&side(a), &side(b)), expected, "{a:?} {b:?}");
+        };
+        check(&[1], &[1], None);
+        check(&[1, 2], &[2, 1], None);
+        check(&[1], &[2], Some([1, 2]));
+        check(&[1, 2], &[2], Some([1, 2]));
+        check(&[1, 2], &[1, 3], Some([2, 3]));
+        check(&[], &[1], None);
     }
 }

@@ -7,8 +7,9 @@ use super::dispatch::Stored;
 use super::event::Event;
 use super::execute::{self, Job, RunError, Stops, Summary};
 use super::family::{Again, Answer, Beside, answers, groups, policy};
-use super::lookup::{machine_of, samples};
+use super::lookup::machine_of;
 use super::repeat::Repetition;
+use super::samples::Samples;
 use crate::config::matrix::Repeat;
 use crate::edge::store::{Pair, Store, StoreError};
 use crate::judge::confirm::{Stage, afforded};
@@ -145,7 +146,7 @@ fn eligible(
 ) -> Result<Vec<Answer>, RunError> {
     let plan = job.plan;
     let store = job.site.store.borrow();
-    let samples = samples(plan, &store)?;
+    let samples = Samples::of(plan, &store)?;
     let beside = Beside::read(plan, &store, &samples, preset)?;
     let mut answers = answers(plan, &samples, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;

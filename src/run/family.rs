@@ -1,12 +1,13 @@
 //! Owns the comparisons that a plan asks for, and their answers as one family.
 //! Does not know how they are shown, nor how a finding is measured again.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::alike::{Alike, Sides};
-use super::lookup::{Samples, Series};
 use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
+use super::samples::{OwnSeries, Samples};
 use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
 };
@@ -29,7 +30,7 @@ pub struct Beside {
     pub acceptances: Vec<Acceptance>,
     confirmations: HashMap<Pair, Confirmation>,
     /// What was accepted, by series, with its samples.
-    accepted: HashMap<SeriesId, (i64, AcceptedFrom, Series)>,
+    accepted: HashMap<SeriesId, (i64, AcceptedFrom, OwnSeries)>,
     alike: Alike,
     /// When something was first measured, and where it stands in its series, where that matters.
     first: HashMap<Key, (i64, Position)>,
@@ -49,8 +50,8 @@ pub struct Answer {
     /// Medians of both sides, of the samples that the comparison rests on, as all that follows.
     pub levels: [Option<f64>; 2],
     pub sides: [Option<Summary>; 2],
-    /// What the machine was like, each once.
-    pub environments: [Vec<Key>; 2],
+    /// The latest environments in which the sides differ.
+    pub differing: Option<[Key; 2]>,
     pub pair: Pair,
     pub question: Question,
     pub comparison: Comparison,
@@ -88,15 +89,21 @@ impl Beside {
         preset: Option<&str>,
     ) -> Result<Beside, StoreError> {
         let preset = preset_name(plan.matrix, preset);
+        // What is judged speaks for itself.
+        let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
+        let past = match plan.compares.is_empty() {
+            false => Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX, &is_earlier)?,
+            true => Past::default(),
+        };
         let mut beside = Beside {
-            past: Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX)?,
+            past,
             acceptances: store.acceptances(&plan.matrix.name)?,
             confirmations: store.confirmations()?,
             ..Beside::default()
         };
         let holding = accepted(&beside.acceptances);
         if holding.is_empty() {
-            beside.alike = Alike::read(store, samples.values())?;
+            beside.alike = Alike::read(store, samples.environments())?;
             return Ok(beside);
         }
         let names: HashMap<_, _> = store
@@ -107,14 +114,16 @@ impl Beside {
         let mut by_series = HashMap::new();
         for (series, (acceptance, from)) in holding {
             let stored = store.samples(&[from.key])?.into_iter();
-            let mut own = Series::default();
+            let mut own = OwnSeries::default();
             for stored in stored.filter(|s| names.get(&s.metric) == Some(&series.metric)) {
-                own.add(stored.sample, stored.environment);
+                own.add(&stored);
             }
             by_series.insert(series, (acceptance.id, from.clone(), own));
         }
-        let all = by_series.values().map(|(_, _, series)| series);
-        beside.alike = Alike::read(store, samples.values().chain(all))?;
+        let of_accepted = by_series.values();
+        let of_accepted = of_accepted.flat_map(|(_, _, own)| own.series().environments);
+        let of_accepted = of_accepted.map(|(_, key)| *key);
+        beside.alike = Alike::read(store, samples.environments().chain(of_accepted))?;
         let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
         let mut first = HashMap::new();
         for (_, from, _) in by_series.values() {
@@ -160,12 +169,10 @@ pub fn policy(plan: &Plan) -> Policy {
 
 /// Answers all declared comparisons of a plan over the samples that there are.
 pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
-    let judged: HashSet<Key> = plan.steps.runs.keys.iter().copied().collect();
     let asker = Asker {
         plan,
         samples,
         beside,
-        judged,
         policy: policy(plan),
     };
     let mut answers = Vec::new();
@@ -212,7 +219,6 @@ struct Asker<'a> {
     plan: &'a Plan<'a>,
     samples: &'a Samples,
     beside: &'a Beside,
-    judged: HashSet<Key>,
     policy: Policy,
 }
 
@@ -241,10 +247,9 @@ impl Asker<'_> {
         let plan = self.plan;
         let rule = &plan.matrix.compares[plan.compares[compare].rule];
         let declared = &plan.matrix.metrics[metric];
-        let none = Series::default();
         let of = |cell: u32, name: &str| {
             let run = plan.steps.runs.of_cell[cell as usize];
-            self.samples.get(&(run, name.to_owned())).unwrap_or(&none)
+            self.samples.get(run, name)
         };
         let (a, b) = (of(baseline, &from_baseline), of(candidate, &from_candidate));
         let known = if a.samples.is_empty() { b } else { a };
@@ -273,12 +278,12 @@ impl Asker<'_> {
                 moved,
             });
             if moved {
-                (pair.0, a) = (from.key, series);
+                (pair.0, a) = (from.key, series.series());
             }
         }
         let Sides {
             samples: [base, cand],
-            environments,
+            differing,
             differ,
         } = self.beside.alike.sides(a, b);
         let (mut comparison, again, rounds) = self.compared(&pair, &base, &cand, &question);
@@ -295,10 +300,13 @@ impl Asker<'_> {
             baseline,
             candidate,
             metric,
-            unit: declared.unit.clone().unwrap_or_else(|| known.unit.clone()),
+            unit: declared
+                .unit
+                .clone()
+                .unwrap_or_else(|| known.unit.to_owned()),
             levels: [0, 1].map(|side| level(&judged[side])),
             sides: [0, 1].map(|side| summary(&judged[side])),
-            environments,
+            differing,
             pair,
             question,
             comparison,
@@ -313,9 +321,7 @@ impl Asker<'_> {
     fn noise(&self, own: &SeriesId, other: &SeriesId) -> Option<Noise> {
         let mut ids = vec![own, other];
         ids.dedup();
-        let known = ids
-            .into_iter()
-            .filter_map(|id| self.beside.past.noise(id, &self.judged));
+        let known = ids.into_iter().filter_map(|id| self.beside.past.noise(id));
         known.max_by(|a, b| a.sigma_log.total_cmp(&b.sigma_log))
     }
 
@@ -397,7 +403,10 @@ impl Asker<'_> {
     }
 }
 
-fn of_rounds(samples: &[Sample], rounds: &Range<u32>) -> Vec<Sample> {
+fn of_rounds<'s>(samples: &'s [Sample], rounds: &Range<u32>) -> Cow<'s, [Sample]> {
+    if samples.iter().all(|sample| rounds.contains(&sample.round)) {
+        return Cow::Borrowed(samples);
+    }
     let own = samples.iter().copied();
     own.filter(|sample| rounds.contains(&sample.round))
         .collect()

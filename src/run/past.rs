@@ -1,7 +1,7 @@
 //! Owns the past of a matrix: its series over versions, the noise in them, what was accepted.
 //! Does not know where a series changed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use crate::config::matrix::Matrix;
@@ -60,10 +60,15 @@ impl PastSeries {
         self.points.iter().position(|point| point.key == key)
     }
 
-    fn add(&mut self, new: Point) {
-        match self.position(new.key) {
-            None => self.points.push(new),
-            Some(_) => self.again.push(new),
+    /// `seen`: of each key so far its first half, close together: a series has many points.
+    fn add(&mut self, new: Point, seen: &mut Vec<u64>) {
+        let half = u128::from_le_bytes(new.key.0) as u64;
+        match seen.contains(&half) && self.position(new.key).is_some() {
+            true => self.again.push(new),
+            false => {
+                seen.push(half);
+                self.points.push(new);
+            }
         }
     }
 }
@@ -79,13 +84,26 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads the last so many sessions.
+    /// Reads the last so many sessions; of what `is_wanted`, by key.
     pub fn read(
         store: &Store,
         matrix: &Matrix,
         preset: &str,
         sessions: u32,
+        is_wanted: &dyn Fn(Key) -> bool,
     ) -> Result<Past, StoreError> {
+        let own = matrix.preset.as_ref().map_or("", |preset| &preset.value);
+        let unnamed = if preset == own { "" } else { preset };
+        let span = Span {
+            matrix: &matrix.name,
+            presets: [preset, unnamed],
+            sessions,
+            is_kept: sessions == ALL_SESSIONS,
+        };
+        Past::of(store, &span, is_wanted)
+    }
+
+    fn of(store: &Store, span: &Span, is_wanted: &dyn Fn(Key) -> bool) -> Result<Past, StoreError> {
         // By name: the same metric may have been recorded with another unit.
         let (mut names, mut units) = (Vec::new(), HashMap::new());
         for metric in store.metrics()? {
@@ -96,27 +114,23 @@ impl Past {
             }
             units.insert(metric.id, (number, metric.unit));
         }
-        let own = matrix.preset.as_ref().map_or("", |preset| &preset.value);
-        let unnamed = if preset == own { "" } else { preset };
-        let span = Span {
-            matrix: &matrix.name,
-            presets: [preset, unnamed],
-            sessions,
-        };
         let mut positions: HashMap<i64, HashMap<String, Position>> = HashMap::new();
-        for commit in store.commits(&matrix.name)? {
+        for commit in store.commits(span.matrix)? {
             let of_session = positions.entry(commit.session).or_default();
             of_session.insert(commit.version, commit.position);
         }
         let mut past = Past::default();
-        let mut all: Vec<(SeriesId, PastSeries)> = Vec::new();
+        let mut all: Vec<(SeriesId, PastSeries, Vec<u64>)> = Vec::new();
         let mut places: HashMap<(String, String), usize> = HashMap::new();
         let mut of_place: HashMap<(usize, usize), usize> = HashMap::new();
         // Of the session that is being read: by cell its place (where there are several machines it names its own),
         // and the version of the last point.
         let (mut session, mut cells) = (None, HashMap::new());
         let mut version: Rc<str> = Rc::from("");
-        past.unsaved = store.past(&span, |point| {
+        past.unsaved = store.past(span, |point| {
+            if !is_wanted(point.key) {
+                return;
+            }
             let Some((name, unit)) = units.get(&point.metric) else {
                 return;
             };
@@ -143,7 +157,7 @@ impl Past {
                     points: Vec::new(),
                     again: Vec::new(),
                 };
-                all.push((id, series));
+                all.push((id, series, Vec::new()));
                 all.len() - 1
             });
             if *version != *point.version {
@@ -155,7 +169,7 @@ impl Past {
                 ms: point.started_ms,
                 depth: 0,
             };
-            all[number].1.add(Point {
+            let new = Point {
                 key: point.key,
                 version: version.clone(),
                 session: point.session,
@@ -164,22 +178,23 @@ impl Past {
                 attempt: point.attempt,
                 values: point.values.to_vec(),
                 environment: point.environment,
-            });
+            };
+            let (_, series, seen) = &mut all[number];
+            series.add(new, seen);
         })?;
-        past.series = all.into_iter().collect();
+        let all = all.into_iter().map(|(id, series, _)| (id, series));
+        past.series = all.collect();
         for series in past.series.values_mut() {
             series.points.sort_by_key(|point| point.position);
         }
         Ok(past)
     }
 
-    /// The noise within sessions, without the samples of the `judged` keys, which speak for
-    /// themselves. None where there is not enough to tell.
-    pub fn noise(&self, id: &SeriesId, judged: &HashSet<Key>) -> Option<Noise> {
+    /// The noise within sessions. None where there is not enough to tell.
+    pub fn noise(&self, id: &SeriesId) -> Option<Noise> {
         let series = self.series.get(id)?;
         let all = series.points.iter().chain(&series.again);
-        let earlier = all.filter(|point| !judged.contains(&point.key));
-        let sessions: Vec<Vec<f64>> = earlier.map(|point| point.values.clone()).collect();
+        let sessions: Vec<Vec<f64>> = all.map(|point| point.values.clone()).collect();
         Noise::from_sessions(&sessions).filter(|noise| noise.degrees >= NOISE_DEGREES_MIN)
     }
 }
@@ -211,7 +226,11 @@ pub fn accepted(acceptances: &[Acceptance]) -> HashMap<SeriesId, (&Acceptance, &
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart};
+    use crate::words::sample::Better;
 
     fn point(key: &str, session: i64, values: &[f64]) -> Point {
         Point {
@@ -232,8 +251,9 @@ mod tests {
             points: Vec::new(),
             again: Vec::new(),
         };
+        let mut seen = Vec::new();
         for (key, session, values) in points {
-            series.add(point(key, *session, values));
+            series.add(point(key, *session, values), &mut seen);
         }
         series
     }
@@ -260,25 +280,65 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_learned_from_what_is_not_judged() {
-        let old: Vec<f64> = (0..40).map(|i| 100.0 + f64::from(i % 3)).collect();
-        let new: Vec<f64> = (0..5).map(|i| 500.0 * f64::from(1 + i)).collect();
+    fn noise_is_learned_from_what_is_wanted() {
+        let rounds = (0..40)
+            .map(|i| ("old", i, 100.0 + f64::from(i % 3)))
+            .chain((0..5).map(|i| ("new", i, 500.0 * f64::from(1 + i))));
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path()).unwrap();
+        let start = SessionStart {
+            started_ms: 0,
+            matrix: "m",
+            preset: "",
+            seed: 1,
+            arguments: "",
+            program_version: "1",
+            process: "1",
+        };
+        let session = store.begin_session(&start).unwrap();
+        for (version, round, value) in rounds {
+            let attempt = NewAttempt {
+                session,
+                kind: Kind::Run,
+                key: Key::of(version.as_bytes()),
+                round: round as u32,
+                cell: "bs=4k",
+                machine: "here",
+                version,
+                started_ms: 0,
+                duration: Duration::ZERO,
+                outcome: Outcome::Ok,
+                reason: "",
+                environment: None,
+                log: None,
+            };
+            let reading = NewReading {
+                metric: "iops",
+                value,
+                unit: "",
+                better: Some(Better::Higher),
+            };
+            store.record(&attempt, &[reading]).unwrap();
+        }
         let id = SeriesId {
             machine: "here".into(),
             cell: "bs=4k".into(),
             metric: "iops".into(),
         };
-        let past = Past {
-            series: [(id.clone(), series(&[("old", 1, &old), ("new", 2, &new)]))].into(),
-            ..Past::default()
+        let span = Span {
+            matrix: "m",
+            presets: ["", ""],
+            sessions: ALL_SESSIONS,
+            is_kept: false,
         };
-        let judged = |key: &str| HashSet::from([Key::of(key.as_bytes())]);
-        let noise = past.noise(&id, &judged("new")).unwrap();
+        let noise_without = |version: &str| {
+            let left_out = Key::of(version.as_bytes());
+            let past = Past::of(&store, &span, &|key| key != left_out).unwrap();
+            past.noise(&id)
+        };
+        let noise = noise_without("new").unwrap();
         assert!((0.005..0.015).contains(&noise.sigma_log), "{noise:?}");
-        assert_eq!(
-            past.noise(&id, &judged("old")),
-            None,
-            "five samples tell too little"
-        );
+        let told = noise_without("old");
+        assert_eq!(told, None, "five samples tell too little");
     }
 }

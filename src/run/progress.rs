@@ -95,9 +95,8 @@ impl Progress for Lines {
                         self.done,
                         self.total.saturating_sub(self.failed),
                     );
-                    let blank = if cell.is_empty() { "" } else { " " };
                     say(&format!(
-                        "{}/{} measured, {} left: {cell}{blank}round {}",
+                        "{}/{} measured, {} left: {cell} round {}",
                         self.done,
                         self.total,
                         show_duration(left),
@@ -218,12 +217,7 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             count(*measurements as usize, "measurement"),
             show_duration(Duration::try_from_secs_f64(*estimate_s).unwrap_or_default())
         ),
-        Event::LeftOut(left_out) => format!(
-            "left out, as the budget has no room: {}, {}, about {}",
-            count(left_out.cells, "cell"),
-            count(left_out.measurements as usize, "measurement"),
-            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
-        ),
+        Event::LeftOut(left_out) => left_out.to_string(),
         Event::Again {
             cells,
             measurements,
@@ -255,28 +249,18 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             setup,
             error: Some(error),
         } => format!("left behind by set-up `{setup}`: {error}"),
-        Event::Failed { cell, reason, .. } => {
-            format!("failed: {}{}", before_colon(cell), first_line(reason))
-        }
+        Event::Failed { cell, reason, .. } => format!("failed: {cell}: {}", first_line(reason)),
         Event::RunDone { cell, warnings, .. } if !warnings.is_empty() => {
-            format!("note: {}{}", before_colon(cell), warnings.join("; "))
+            format!("note: {cell}: {}", warnings.join("; "))
         }
         Event::Interrupted { at_once: false } => {
-            "interrupted: stopping after the current step (once more: at once)".to_owned()
+            "interrupted: stopping after the measurements under way (once more: at once)".to_owned()
         }
         Event::Interrupted { at_once: true } => {
             "stopping at once; set-ups are still undone".to_owned()
         }
         _ => return None,
     })
-}
-
-/// A matrix without axes has one cell, whose name is empty.
-fn before_colon(cell: &str) -> String {
-    match cell {
-        "" => String::new(),
-        cell => format!("{cell}: "),
-    }
 }
 
 fn first_line(text: &str) -> &str {

@@ -17,6 +17,8 @@ pub struct Span<'a> {
     pub presets: [&'a str; 2],
     /// Only the last so many sessions of them.
     pub sessions: u32,
+    /// Whether what is read row by row is returned, for [`Store::save_points`].
+    pub is_kept: bool,
 }
 
 /// Where a state of the subject stands in a series: a commit by its place in the subject's history, all else
@@ -60,7 +62,7 @@ pub struct PastPoint<'a> {
     pub environment: Option<Key>,
 }
 
-/// The points of sessions that have ended and were read row by row, for [`Store::tell`].
+/// The points of sessions that have ended and were read row by row, for [`Store::save_points`].
 #[derive(Debug, Default)]
 pub struct Unsaved(Vec<(i64, Vec<u8>)>);
 
@@ -108,7 +110,7 @@ impl Store {
                     None => {
                         let all = points_of_session(&snapshot, session)?;
                         // Nothing is added to one that has ended.
-                        if has_ended {
+                        if has_ended && span.is_kept {
                             unsaved.0.push((session, all.encode()));
                         }
                         all
