@@ -197,12 +197,7 @@ fn failures(report: &Report, out: &mut String) {
             0 => String::new(),
             n => format!(" and {}", count(n, "more cell")),
         };
-        // Without axes there is one cell, and its name is empty.
-        let cell = match cells[0] {
-            "" => "the only cell",
-            name => name,
-        };
-        let _ = writeln!(out, "  {cell}{others}");
+        let _ = writeln!(out, "  {}{others}", cells[0]);
         for line in reason.lines().take(4) {
             let _ = writeln!(out, "    {line}");
         }

@@ -95,9 +95,8 @@ impl Progress for Lines {
                         self.done,
                         self.total.saturating_sub(self.failed),
                     );
-                    let blank = if cell.is_empty() { "" } else { " " };
                     say(&format!(
-                        "{}/{} measured, {} left: {cell}{blank}round {}",
+                        "{}/{} measured, {} left: {cell} round {}",
                         self.done,
                         self.total,
                         show_duration(left),
@@ -250,11 +249,9 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             setup,
             error: Some(error),
         } => format!("left behind by set-up `{setup}`: {error}"),
-        Event::Failed { cell, reason, .. } => {
-            format!("failed: {}{}", before_colon(cell), first_line(reason))
-        }
+        Event::Failed { cell, reason, .. } => format!("failed: {cell}: {}", first_line(reason)),
         Event::RunDone { cell, warnings, .. } if !warnings.is_empty() => {
-            format!("note: {}{}", before_colon(cell), warnings.join("; "))
+            format!("note: {cell}: {}", warnings.join("; "))
         }
         Event::Interrupted { at_once: false } => {
             "interrupted: stopping after the measurements under way (once more: at once)".to_owned()
@@ -264,14 +261,6 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
         }
         _ => return None,
     })
-}
-
-/// A matrix without axes has one cell, whose name is empty.
-fn before_colon(cell: &str) -> String {
-    match cell {
-        "" => String::new(),
-        cell => format!("{cell}: "),
-    }
 }
 
 fn first_line(text: &str) -> &str {

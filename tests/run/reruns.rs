@@ -24,7 +24,11 @@ fn only_what_is_new_is_measured() {
     second.assert_code(0);
     assert_eq!(second.events, Vec::<serde_json::Value>::new());
     assert_eq!(second.document, first.document);
-    assert!(second.stderr.contains("nothing to do"), "{}", second.stderr);
+    let check = |ran: &Ran, what: &str| assert!(ran.stderr.contains(what), "{}", ran.stderr);
+    check(&second, "nothing to do: all 2 cells are stored");
+    let one = ["--only", "size == 1"];
+    let one = lab.start_with("matrix.toml", "events", &one).wait();
+    check(&one, "nothing to do: the cell is stored");
 
     lab.write(&sizes("[1, 2, 3]", "3", "echo v={{ size }} w=7"));
     let wider = lab.run();

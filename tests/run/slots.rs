@@ -162,6 +162,8 @@ fn a_set_up_that_fails_is_told_once_with_its_cells() {
     let output = lab.matrix(&["run", "matrix.toml"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr.matches("set-up `image`").count(), 1, "{stderr}");
+    // It is for all cells: there is none to name.
+    assert!(stderr.contains("failed: set-up `image`: "), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert_eq!(stdout.matches("set-up `image`").count(), 1, "{stdout}");
     assert!(

@@ -12,7 +12,8 @@ fn a_missing_program_is_told_before_anything_starts() {
         commands = ["sh", "no-such-benchmark"]
         packages = { apt = ["some-benchmarks"], dnf = ["some-benchmarks"] }
     "#;
-    let lab = Lab::new(&(requires.to_owned() + &shell("touch $TMPDIR/ran; echo v=1")));
+    let matrix = requires.to_owned() + &shell("touch $TMPDIR/ran; echo v=1");
+    let lab = Lab::new(&matrix);
     let ran = lab.run();
     ran.assert_code(2);
     let errors = ran.errors().join("\n");
@@ -20,6 +21,11 @@ fn a_missing_program_is_told_before_anything_starts() {
     assert!(errors.contains("--install"), "{errors}");
     assert!(!lab.path("ran").exists());
     assert!(!lab.path(".matrix").exists());
+    // Where it could install nothing, `--install` is not what helps.
+    lab.write(&matrix.replace("packages =", "# packages ="));
+    let errors = lab.run().errors().join("\n");
+    assert!(errors.contains("install it yourself"), "{errors}");
+    assert!(!errors.contains("--install"), "{errors}");
 }
 
 /// Five cells, and a set-up that must be undone.

@@ -50,8 +50,8 @@ pub(super) async fn check(host: &dyn Host, wanted: &CpuList) -> Result<(), Refus
     let refuse = |found: Option<String>, reason: String| Refusal {
         knob: "cpus".to_owned(),
         words: None,
-        path: CPUS_ONLINE.to_owned(),
-        wanted: wanted.to_string(),
+        path: CPUS_ONLINE.into(),
+        wanted: wanted.to_string().into(),
         found,
         reason,
     };

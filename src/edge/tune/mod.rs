@@ -91,8 +91,8 @@ pub struct Refusal {
     pub knob: String,
     /// See [`Knob::words`].
     pub words: Option<&'static str>,
-    pub path: String,
-    pub wanted: String,
+    pub path: Box<str>,
+    pub wanted: Box<str>,
     /// What the file holds instead, where it could be read.
     pub found: Option<String>,
     pub reason: String,
@@ -103,8 +103,8 @@ impl Refusal {
         Refusal {
             knob: knob.name.clone(),
             words: knob.words,
-            path: path.to_owned(),
-            wanted: wanted.to_owned(),
+            path: path.into(),
+            wanted: wanted.into(),
             found: None,
             reason,
         }
@@ -579,8 +579,8 @@ pub async fn drop_caches(host: &dyn Host) -> Result<(), Refusal> {
     let refuse = |reason: String| Refusal {
         knob: "drop-caches".to_owned(),
         words: None,
-        path: DROP_CACHES.to_owned(),
-        wanted: "3".to_owned(),
+        path: DROP_CACHES.into(),
+        wanted: "3".into(),
         found: None,
         reason,
     };

@@ -1,48 +1,70 @@
-//! Owns what the kernel sets anew when an I/O scheduler is chosen: it is put back with the scheduler.
+//! Owns what the kernel sets anew when a knob is set: it is put back with the knob.
 //! Does not know the journal.
 
 use super::find::{Found, read_op, value_of};
 use crate::edge::host::{FileOp, FileReply, Host};
 
-const SCHEDULER: &str = "/queue/scheduler";
-/// Beside the scheduler's own settings, which are in a folder that comes and goes with it
-/// (block/blk-mq-sched.c, block/elevator.c).
-const BESIDE: [&str; 2] = ["nr_requests", "wbt_lat_usec"];
+/// A knob, by the name of its file, and what in the same folder writing it sets anew.
+struct Rule {
+    knob: &'static str,
+    files: &'static [&'static str],
+    /// A folder that comes and goes with the knob's value.
+    folder: Option<&'static str>,
+}
 
-/// Notes with each scheduler what choosing another one would lose.
+const RULES: [Rule; 2] = [
+    // block/blk-mq-sched.c, block/elevator.c
+    Rule {
+        knob: "/queue/scheduler",
+        files: &["nr_requests", "wbt_lat_usec"],
+        folder: Some("iosched"),
+    },
+    // `performance` sets it to that; amd-pstate leaves it so afterwards (drivers/cpufreq/amd-pstate.c of
+    // Linux 6.6, `amd_pstate_epp_update_limit`).
+    Rule {
+        knob: "/scaling_governor",
+        files: &["energy_performance_preference"],
+        folder: None,
+    },
+];
+
+/// Notes with each knob what setting it would lose.
 pub(super) async fn note(host: &dyn Host, found: &mut [Found]) {
-    let is_changed = |file: &&mut Found| file.old != file.wanted;
-    let all = found.iter_mut().filter(is_changed);
-    let mut schedulers: Vec<(String, &mut Found)> = all
-        .filter_map(|file| {
-            Some((
-                file.path.strip_suffix(SCHEDULER)?.to_owned() + "/queue",
-                file,
-            ))
-        })
-        .collect();
-    if schedulers.is_empty() {
+    let mut paths: Vec<(usize, String)> = Vec::new();
+    let mut folders: Vec<(usize, String)> = Vec::new();
+    for (index, file) in found.iter().enumerate() {
+        let rule = RULES.iter().find(|rule| file.path.ends_with(rule.knob));
+        let Some(rule) = rule.filter(|_| file.old != file.wanted) else {
+            continue;
+        };
+        let above = file.path.rsplit_once('/').map_or("", |(above, _)| above);
+        let beside = |name: &&str| (index, format!("{above}/{name}"));
+        paths.extend(rule.files.iter().map(beside));
+        folders.extend(rule.folder.iter().map(beside));
+    }
+    if paths.is_empty() {
         return;
     }
-    let lists = schedulers.iter().map(|(queue, _)| FileOp::List {
-        path: format!("{queue}/iosched").into(),
+    let lists = folders.iter().map(|(_, folder)| FileOp::List {
+        path: folder.into(),
     });
-    let listed = host.files(lists.collect()).await;
-    let mut paths: Vec<(usize, String)> = Vec::new();
-    for (index, ((queue, _), listed)) in schedulers.iter().zip(listed).enumerate() {
-        paths.extend(BESIDE.map(|name| (index, format!("{queue}/{name}"))));
+    let listed = match folders.is_empty() {
+        true => Vec::new(),
+        false => host.files(lists.collect()).await,
+    };
+    for ((index, folder), listed) in folders.iter().zip(listed) {
         if let Ok(FileReply::Names(names)) = listed {
-            let own = names
+            let inside = names
                 .iter()
-                .map(|name| (index, format!("{queue}/iosched/{name}")));
-            paths.extend(own);
+                .map(|name| (*index, format!("{folder}/{name}")));
+            paths.extend(inside);
         }
     }
     let reads = paths.iter().map(|(_, path)| read_op(path)).collect();
     for ((index, path), reply) in paths.into_iter().zip(host.files(reads).await) {
         // One that cannot be read is not there, or is only for writing.
         if let Ok(value) = value_of(reply) {
-            schedulers[index].1.resets.push((path, value));
+            found[index].resets.push((path, value));
         }
     }
 }

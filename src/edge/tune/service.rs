@@ -46,8 +46,8 @@ fn refusal(unit: &str, reason: String) -> Refusal {
     Refusal {
         knob: "stop-service".to_owned(),
         words: None,
-        path: unit.to_owned(),
-        wanted: "stopped".to_owned(),
+        path: unit.into(),
+        wanted: "stopped".into(),
         found: None,
         reason,
     }
@@ -99,8 +99,8 @@ fn refuse_latency(us: u32, found: Option<i32>, reason: String) -> Refusal {
     Refusal {
         knob: "dma-latency-us".to_owned(),
         words: None,
-        path: DMA_LATENCY.to_owned(),
-        wanted: us.to_string(),
+        path: DMA_LATENCY.into(),
+        wanted: us.to_string().into(),
         found: found.map(|us| us.to_string()),
         reason,
     }

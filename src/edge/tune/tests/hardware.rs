@@ -203,3 +203,17 @@ fn what_a_scheduler_sets_anew_is_put_back_with_it() {
         }
     }
 }
+
+#[test]
+fn the_energy_preference_that_a_governor_sets_is_put_back_with_it() {
+    let preference = GOVERNOR.replace("scaling_governor", "energy_performance_preference");
+    let (folder, host) = machine();
+    host.put(&preference, "balance_power\n").unwrap();
+    // As amd-pstate does.
+    let host = host.quirk(GOVERNOR, Quirk::Resets(preference.clone(), "performance"));
+    let before = contents(folder.path());
+    let applied = run(apply(&host, &resolve("governor performance"), journal())).unwrap();
+    assert_eq!(host.get(&preference).unwrap(), "performance\n");
+    run(release(&host, &applied, journal())).unwrap();
+    assert_eq!(contents(folder.path()), before);
+}
