@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dispatch::Stored;
-use super::lookup::{Known, LookupError, Past, failures};
+use super::lookup::{Known, LookupError, StepTimes, failures};
 use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::Subject;
@@ -143,7 +143,7 @@ pub fn choose(
     }
     if let Some(budget) = asked.budget {
         let rounds = &chosen.known.todo.rounds;
-        let past = Past::of(plan, store, &|run| rounds[run] > 0)?;
+        let past = StepTimes::of(plan, store, &|run| rounds[run] > 0)?;
         let (left_out, runs) = past.with(|durations| chosen.beyond(plan, durations, budget));
         chosen.out.left_out = left_out;
         chosen.put_out(plan, |run| runs.contains(&run));

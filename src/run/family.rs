@@ -52,7 +52,7 @@ pub struct Answer {
     /// What a rerun said, if there was one.
     pub confirmed: Option<bool>,
     /// The rerun, if there is one.
-    pub again: Option<Again>,
+    pub again: Option<Rerun>,
     /// How promising it is to measure the comparison again, or further, where it asks for that.
     pub promise: Option<f64>,
     pub accepted: Option<AcceptedBy>,
@@ -60,7 +60,7 @@ pub struct Answer {
 
 /// How far a comparison was measured again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct Rerun {
     pub noted: Confirmation,
     /// Fresh rounds of both sides.
     pub rounds: u32,
@@ -313,7 +313,7 @@ impl Asker<'_> {
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
-    ) -> (Comparison, Option<Again>) {
+    ) -> (Comparison, Option<Rerun>) {
         if pair.0 == pair.1 && !base.is_empty() {
             return (same_artifact(base.len()), None);
         }
@@ -337,7 +337,7 @@ impl Asker<'_> {
             .filter(|stage| stage.is_look && stage.to <= reached)
             .map(|stage| rounds(first, first + stage.to))
             .collect();
-        let again = Again {
+        let again = Rerun {
             noted: *noted,
             rounds: reached,
         };
@@ -356,7 +356,7 @@ impl Asker<'_> {
     fn promise(
         &self,
         comparison: &Comparison,
-        again: Option<Again>,
+        again: Option<Rerun>,
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
