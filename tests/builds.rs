@@ -14,6 +14,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::process::Command;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use lab::{Lab, Ran, need, shell};
 use repo::Repo;
 
@@ -309,4 +311,76 @@ fn a_calibration_builds_what_is_gone_and_leaves_out_what_is_broken() {
     );
     assert_eq!(lab.count(count), all + (VERSIONS as i64 - 1) * 4);
     lab.assert_clean();
+}
+
+/// A build that waits for the file `go`, and versions that are compared.
+const AWAITED: &str = r#"
+    [subject.git]
+    repo  = "nowhere"
+    paths = ["src"]
+    [build]
+    run = [
+      ["sh", "-c", "touch $TMPDIR/building; while ! test -e $TMPDIR/go; do sleep 0.01; done; cat $0 > prog", "{{ src }}/src"],
+    ]
+    artifacts = ["prog"]
+    [run]
+    command = ["sh", "-c", "echo v=$(head -c 2 $0)", "{{ bin }}/prog"]
+    parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+    repeat  = 2
+    [metrics.v]
+    better = "higher"
+    [[compare]]
+    axis = "version"
+"#;
+
+#[test]
+fn an_interrupted_build_is_no_failure() {
+    let repo = repo();
+    let words = words(&repo.path());
+    let list: Vec<&str> = words.iter().map(String::as_str).collect();
+    for signal in [Signal::INT, Signal::TERM] {
+        let lab = Lab::new(AWAITED);
+        let running = lab.start_with("matrix.toml", "events", &list);
+        lab.wait_for("building");
+        running.send(signal);
+        let ran = running.wait();
+        ran.assert_code(130);
+        assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
+        assert_eq!(ran.failed(), Default::default());
+        assert_eq!(ran.document["verdicts"].as_array().unwrap().len(), 0);
+        assert_eq!(ran.document["counts"]["nothing_measured"], 0);
+        assert_eq!(ran.events("build_done").len(), 0);
+        assert_eq!(
+            lab.count("SELECT count(*) FROM attempt WHERE outcome <> 'interrupted'"),
+            0
+        );
+        // Nothing is remembered against it.
+        lab.touch("go");
+        let ran = run(&lab, &words);
+        ran.assert_code(0);
+        assert_eq!(ran.events("build_done").len(), VERSIONS);
+        assert_eq!(ran.measured().len(), VERSIONS * 2);
+        lab.assert_clean();
+    }
+}
+
+#[test]
+fn each_machine_makes_its_own_builds_before_it_measures() {
+    let repo = repo();
+    let machines = r#"
+        [machines.here]
+        via = "local"
+        [machines.there]
+        via = "local"
+        [axes]
+        machine = ["there", "here"]
+    "#;
+    let matrix = AWAITED
+        .replace("touch $TMPDIR/building;", "echo build >> $TMPDIR/log;")
+        .replace("echo v=", "echo measure >> $TMPDIR/log; echo v=");
+    let lab = Lab::new(&(machines.to_owned() + &matrix));
+    lab.touch("go");
+    run(&lab, &words(&repo.path())).assert_code(0);
+    let turn = [vec!["build"; VERSIONS], vec!["measure"; VERSIONS * 2]].concat();
+    assert_eq!(lab.log(), [turn.clone(), turn].concat());
 }

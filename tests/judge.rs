@@ -507,3 +507,282 @@ mod confirmation {
         }
     }
 }
+
+mod monitors {
+    use matrix::judge::monitors::*;
+    use matrix::words::sample::Sample;
+
+    const MONITORS: usize = 200;
+    const TRIALS: u64 = 100;
+    const ROUNDS: u32 = 10;
+
+    /// xorshift64* (Vigna, 2016), and from it a normal deviate (Box & Muller, 1958).
+    struct Random(u64);
+
+    impl Random {
+        fn uniform(&mut self) -> f64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
+            (bits as f64 + 0.5) / (1u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            let radius = (-2.0 * self.uniform().ln()).sqrt();
+            radius * (std::f64::consts::TAU * self.uniform()).cos()
+        }
+
+        /// Rounds of a monitor about a level, with a spread of 5 %.
+        fn side(&mut self, level: f64) -> Vec<Sample> {
+            let sample = |round| Sample {
+                round,
+                session: 1,
+                value: level * (0.05 * self.normal()).exp(),
+            };
+            (0..ROUNDS).map(sample).collect()
+        }
+    }
+
+    #[test]
+    fn of_200_monitors_the_two_that_move_are_named() {
+        let names: Vec<String> = (0..MONITORS).map(|n| format!("m{n}")).collect();
+        let (mut missed, mut others) = (0, 0);
+        for seed in 1..=TRIALS {
+            let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let sides: Vec<[Vec<Sample>; 2]> = (0..MONITORS)
+                .map(|n| {
+                    let factor = match n {
+                        17 => 1.3,
+                        111 => 0.7,
+                        _ => 1.0,
+                    };
+                    [random.side(100.0), random.side(100.0 * factor)]
+                })
+                .collect();
+            let watched = names.iter().zip(&sides).map(|(name, [a, b])| Watched {
+                name,
+                baseline: a,
+                candidate: b,
+            });
+            let found = moved(&watched.collect::<Vec<_>>());
+            let named = |name: &str| found.iter().any(|moved| moved.monitor == name);
+            missed += usize::from(!named("m17")) + usize::from(!named("m111"));
+            let is_other = |moved: &&Moved| !["m17", "m111"].contains(&moved.monitor.as_str());
+            others += found.iter().filter(is_other).count();
+        }
+        assert_eq!(missed, 0);
+        assert!(others <= 1, "{others} others");
+    }
+
+    #[test]
+    fn few_samples_and_constants_say_nothing() {
+        let mut random = Random(7);
+        let (a, b) = (random.side(1.0), random.side(9.0));
+        let zero: Vec<Sample> = a.iter().map(|s| Sample { value: 0.0, ..*s }).collect();
+        let watched = |baseline, candidate| Watched {
+            name: "m",
+            baseline,
+            candidate,
+        };
+        assert_eq!(moved(&[watched(&a[..2], &b[..2])]), []);
+        assert_eq!(moved(&[watched(&zero, &zero)]), []);
+        assert_eq!(moved(&[watched(&a, &a)]), []);
+        assert_eq!(moved(&[watched(&a, &b)]).len(), 1);
+    }
+}
+
+mod power {
+    use matrix::judge::power::*;
+
+    #[test]
+    fn textbook_sample_size() {
+        // Cohen's table 2.4.1: d = 0.5, α = 0.05 two-sided, power 0.80 needs 64 a group; the
+        // Hodges-Lehmann estimate costs 1.0233² as many.
+        let n = repetitions(0.02, 0.01f64.exp_m1(), 0.05).unwrap();
+        assert!((66..=69).contains(&n), "{n}");
+    }
+
+    #[test]
+    fn more_repetitions_see_smaller_effects() {
+        let effects: Vec<f64> = (2..60)
+            .map(|n| smallest_effect(0.01, n, 1e-4).unwrap())
+            .collect();
+        assert!(effects.windows(2).all(|pair| pair[1] < pair[0]));
+        for effect in [0.01, 0.02, 0.05] {
+            let n = repetitions(0.03, effect, 1e-3).unwrap();
+            assert!(smallest_effect(0.03, n, 1e-3).unwrap() <= effect);
+            assert!(smallest_effect(0.03, n - 1, 1e-3).unwrap() > effect);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told() {
+        assert_eq!(smallest_effect(0.01, 1, 0.05), None);
+        assert_eq!(smallest_effect(f64::NAN, 5, 0.05), None);
+        assert_eq!(repetitions(10.0, 0.001, 0.05), None);
+        assert_eq!(repetitions(0.0, 0.01, 0.05), Some(2));
+    }
+}
+
+mod table {
+    use matrix::judge::table::*;
+    use matrix::judge::verdict::Verdict;
+    use matrix::words::sample::Better;
+
+    #[test]
+    fn lkp_columns() {
+        let check =
+            |metric, base, new, expected| assert_eq!(lkp_change(metric, base, new), expected);
+        check("ops", 200.0, 150.0, "-25.0%");
+        check("ops", 2.0, 2000.0, "+99900.0%");
+        check("ops", 2.0, 20_000.0, "+1.0e+06%");
+        check("ops", 0.0, 12.0, "+1.2e+103%");
+        check("ops", 0.0, 0.0, "+0.0%");
+        check("ops", 4.0, 0.0, "-100.0%");
+        // A negative base: further from zero prints as an increase.
+        check("nr.min", -10.0, -15.0, "+50.0%");
+        check("cpu.idle%", 30.0, 27.5, "-2.5");
+        check("perf-profile.children.memcpy", 0.5, 0.9, "+0.4");
+        let numbers = [
+            0.0,
+            -1.234,
+            999.0,
+            1000.4,
+            99_999_999.0,
+            123_456_789.0,
+            1.5e11,
+        ];
+        let printed = [
+            "0.00",
+            "-1.23",
+            "999.00",
+            "1000",
+            "99999999",
+            "1.235e+08",
+            "1.5e+11",
+        ];
+        assert_eq!(numbers.map(lkp_number), printed);
+        let side = |mean, relative_stddev| Side {
+            mean,
+            relative_stddev,
+        };
+        assert_eq!(
+            lkp_row("ops", side(200.0, Some(0.021)), side(150.0, Some(0.01))),
+            "    200.00 ±  2%     -25.0%     150.00        ops"
+        );
+    }
+
+    #[test]
+    fn mmtests_columns() {
+        let check = |better, base, new, star, expected: &str| {
+            let percent = mmtests_percent(better, base, new);
+            assert_eq!(mmtests_cell(new, percent, star, 2), expected);
+        };
+        check(Better::Lower, 50.0, 60.0, true, "60.00 *  -20.00%*");
+        check(Better::Higher, 50.0, 60.0, false, "60.00 (   20.00%)");
+        check(Better::Higher, 0.0, 60.0, false, "60.00 (    0.00%)");
+        check(Better::Lower, 60.0, 60.0, false, "60.00 (    0.00%)");
+        check(
+            Better::Lower,
+            1e5,
+            100_001.0,
+            false,
+            "100001.00 (   -0.00%)",
+        );
+        assert_eq!(mmtests_verdict(-0.2, true, 0.02), Verdict::Same);
+        assert_eq!(mmtests_verdict(-20.0, true, 0.02), Verdict::Regression);
+        assert_eq!(mmtests_verdict(20.0, false, 0.02), Verdict::Inconclusive);
+    }
+}
+
+mod stats {
+    use matrix::judge::stats::*;
+    use proptest::prelude::*;
+
+    fn near(a: f64, b: f64, tolerance: f64) {
+        assert!((a - b).abs() <= tolerance, "{a} is not near {b}");
+    }
+
+    #[test]
+    fn order_statistics() {
+        let check = |values: &[f64], q, expected| assert_eq!(quantile(values, q), expected);
+        check(&[], 0.5, None);
+        check(&[3.0], 0.9, Some(3.0));
+        check(&[4.0, 1.0, 3.0, 2.0], 0.5, Some(2.5));
+        check(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.25, Some(2.0));
+        check(&[f64::MAX, -f64::MAX], 0.5, Some(0.0));
+        assert_eq!(mad(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));
+        assert_eq!(stddev(&[1.0]), None);
+    }
+
+    #[test]
+    fn one_outlier_in_five_hardly_moves_hodges_lehmann() {
+        near(
+            hodges_lehmann(&[1.0, 2.0, 3.0, 4.0, 1e6]).unwrap(),
+            3.0,
+            0.5,
+        );
+        assert_eq!(
+            hodges_lehmann_shift(&[1.0, 2.0, 3.0], &[11.0, 12.0, 1e6]),
+            Some(10.0)
+        );
+    }
+
+    #[test]
+    fn student_agrees_with_tables() {
+        let check = |t, df, p: f64| near(student_p(t, df), p, p * 2e-3);
+        check(2.776, 4.0, 0.05);
+        check(2.306, 8.0, 0.05);
+        check(12.706, 1.0, 0.05);
+        check(10.215, 15.0, 3.77e-8);
+        near(student_quantile(0.05, 8.0), 2.306, 1e-3);
+        near(student_quantile(0.05, 1e6), 1.960, 1e-3);
+        near(student_quantile(0.9, 4.0), 0.1338, 1e-3);
+        near(student_quantile(1e-9, 2.5) / 7171.5, 1.0, 1.0);
+        near(normal_quantile(0.05), 1.960, 1e-3);
+    }
+
+    #[test]
+    fn adjusted_p_values() {
+        assert_eq!(
+            benjamini_hochberg(&[0.04, 0.01, 0.03, 0.5]),
+            vec![0.16 / 3.0, 0.04, 0.16 / 3.0, 0.5]
+        );
+    }
+
+    fn samples(n: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<f64>> {
+        prop::collection::vec(-1e3..1e3f64, n)
+    }
+
+    proptest! {
+        #[test]
+        fn estimates_move_and_scale_with_the_data(
+            a in samples(4..12), b in samples(4..12), offset in -1e3..1e3f64, scale in 0.1..10.0f64
+        ) {
+            let moved: Vec<f64> = a.iter().map(|x| x * scale + offset).collect();
+            near(hodges_lehmann(&moved).unwrap(), hodges_lehmann(&a).unwrap() * scale + offset, 1e-6);
+            let shift = hodges_lehmann_shift(&a, &b).unwrap();
+            near(hodges_lehmann_shift(&b, &a).unwrap(), -shift, 1e-6);
+            if let (Some(ab), Some(ba)) = (rank_sum(&a, &b, 0.05), rank_sum(&b, &a, 0.05)) {
+                near(ab.p, ba.p, 1e-9);
+                near(ab.low, -ba.high, 1e-6);
+                prop_assert!(ab.low <= ab.shift && ab.shift <= ab.high);
+            }
+        }
+
+        #[test]
+        fn an_interval_leaves_zero_out_exactly_when_the_test_rejects(
+            a in samples(5..15), b in samples(5..15), offset in -1e3..1e3f64
+        ) {
+            let b: Vec<f64> = b.iter().map(|x| x + offset).collect();
+            let ranks = rank_sum(&a, &b, 0.05).unwrap();
+            prop_assert_eq!(ranks.p <= 0.05, ranks.low > 0.0 || ranks.high < 0.0);
+            let squares = squares_about_mean(&a) + squares_about_mean(&b);
+            let weight = 1.0 / a.len() as f64 + 1.0 / b.len() as f64;
+            let df = (a.len() + b.len() - 2) as f64;
+            let t = moderated_t(ranks.shift, squares, df, weight, None, 0.05).unwrap();
+            prop_assert_eq!(t.p <= 0.05, t.low > 0.0 || t.high < 0.0);
+        }
+    }
+}

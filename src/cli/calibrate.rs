@@ -17,9 +17,9 @@ use crate::report::calibration::{Calibration, text};
 use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
 use crate::run::execute::Summary;
-use crate::run::lookup;
 use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
 use crate::run::progress::say;
+use crate::run::samples::Samples;
 use crate::words::diag::{Sources, suggest};
 
 /// The preset that the smallest effect is told for, where the matrix has it.
@@ -105,8 +105,10 @@ async fn measured(
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
-    let past = Past::read(&store, &loaded.matrix, preset, NOISE_SESSIONS_MAX)?;
-    let samples = lookup::samples(&plan, &store)?;
+    let past = Past::read(&store, &loaded.matrix, preset, NOISE_SESSIONS_MAX, &|_| {
+        true
+    })?;
+    let samples = Samples::of(&plan, &store)?;
     let found = calibrated(&plan, &samples, &past, id, repetitions)?;
     let mut calibration = Calibration {
         format: FORMAT,

@@ -57,7 +57,7 @@ impl Records {
         Ok(Records {
             matrix: loaded.matrix.name.clone(),
             preset: preset.to_owned(),
-            past: Past::read(&store, &loaded.matrix, preset, ALL_SESSIONS)?,
+            past: Past::read(&store, &loaded.matrix, preset, ALL_SESSIONS, &|_| true)?,
             acceptances: store.acceptances(&loaded.matrix.name)?,
             names,
             cells: plan.cells.clone(),

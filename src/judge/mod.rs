@@ -9,4 +9,5 @@ pub mod monitors;
 pub mod power;
 pub mod stats;
 pub mod table;
+pub mod trend;
 pub mod verdict;

@@ -43,37 +43,3 @@ pub fn repetitions(sigma_log: f64, effect: f64, alpha: f64) -> Option<u32> {
     }
     Some(high)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn textbook_sample_size() {
-        // Cohen's table 2.4.1: d = 0.5, α = 0.05 two-sided, power 0.80 needs 64 a group; the
-        // Hodges-Lehmann estimate costs 1.0233² as many.
-        let n = repetitions(0.02, 0.01f64.exp_m1(), 0.05).unwrap();
-        assert!((66..=69).contains(&n), "{n}");
-    }
-
-    #[test]
-    fn more_repetitions_see_smaller_effects() {
-        let effects: Vec<f64> = (2..60)
-            .map(|n| smallest_effect(0.01, n, 1e-4).unwrap())
-            .collect();
-        assert!(effects.windows(2).all(|pair| pair[1] < pair[0]));
-        for effect in [0.01, 0.02, 0.05] {
-            let n = repetitions(0.03, effect, 1e-3).unwrap();
-            assert!(smallest_effect(0.03, n, 1e-3).unwrap() <= effect);
-            assert!(smallest_effect(0.03, n - 1, 1e-3).unwrap() > effect);
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_told() {
-        assert_eq!(smallest_effect(0.01, 1, 0.05), None);
-        assert_eq!(smallest_effect(f64::NAN, 5, 0.05), None);
-        assert_eq!(repetitions(10.0, 0.001, 0.05), None);
-        assert_eq!(repetitions(0.0, 0.01, 0.05), Some(2));
-    }
-}

@@ -468,49 +468,9 @@ pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn near(a: f64, b: f64, tolerance: f64) {
         assert!((a - b).abs() <= tolerance, "{a} is not near {b}");
-    }
-
-    #[test]
-    fn order_statistics() {
-        let check = |values: &[f64], q, expected| assert_eq!(quantile(values, q), expected);
-        check(&[], 0.5, None);
-        check(&[3.0], 0.9, Some(3.0));
-        check(&[4.0, 1.0, 3.0, 2.0], 0.5, Some(2.5));
-        check(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.25, Some(2.0));
-        check(&[f64::MAX, -f64::MAX], 0.5, Some(0.0));
-        assert_eq!(mad(&[1.0, 1.0, 2.0, 2.0, 4.0, 6.0, 9.0]), Some(1.0));
-        assert_eq!(stddev(&[1.0]), None);
-    }
-
-    #[test]
-    fn one_outlier_in_five_hardly_moves_hodges_lehmann() {
-        near(
-            hodges_lehmann(&[1.0, 2.0, 3.0, 4.0, 1e6]).unwrap(),
-            3.0,
-            0.5,
-        );
-        assert_eq!(
-            hodges_lehmann_shift(&[1.0, 2.0, 3.0], &[11.0, 12.0, 1e6]),
-            Some(10.0)
-        );
-    }
-
-    #[test]
-    fn student_agrees_with_tables() {
-        let check = |t, df, p: f64| near(student_p(t, df), p, p * 2e-3);
-        check(2.776, 4.0, 0.05);
-        check(2.306, 8.0, 0.05);
-        check(12.706, 1.0, 0.05);
-        check(10.215, 15.0, 3.77e-8);
-        near(student_quantile(0.05, 8.0), 2.306, 1e-3);
-        near(student_quantile(0.05, 1e6), 1.960, 1e-3);
-        near(student_quantile(0.9, 4.0), 0.1338, 1e-3);
-        near(student_quantile(1e-9, 2.5) / 7171.5, 1.0, 1.0);
-        near(normal_quantile(0.05), 1.960, 1e-3);
     }
 
     #[test]
@@ -533,48 +493,5 @@ mod tests {
         // Critical value for n = m = 10 at 5 %, two-sided: U = 23.
         let null = mann_whitney_null(10, 10);
         assert!(2.0 * null[23] <= 0.05 && 2.0 * null[24] > 0.05);
-    }
-
-    #[test]
-    fn adjusted_p_values() {
-        assert_eq!(
-            benjamini_hochberg(&[0.04, 0.01, 0.03, 0.5]),
-            vec![0.16 / 3.0, 0.04, 0.16 / 3.0, 0.5]
-        );
-    }
-
-    fn samples(n: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<f64>> {
-        prop::collection::vec(-1e3..1e3f64, n)
-    }
-
-    proptest! {
-        #[test]
-        fn estimates_move_and_scale_with_the_data(
-            a in samples(4..12), b in samples(4..12), offset in -1e3..1e3f64, scale in 0.1..10.0f64
-        ) {
-            let moved: Vec<f64> = a.iter().map(|x| x * scale + offset).collect();
-            near(hodges_lehmann(&moved).unwrap(), hodges_lehmann(&a).unwrap() * scale + offset, 1e-6);
-            let shift = hodges_lehmann_shift(&a, &b).unwrap();
-            near(hodges_lehmann_shift(&b, &a).unwrap(), -shift, 1e-6);
-            if let (Some(ab), Some(ba)) = (rank_sum(&a, &b, 0.05), rank_sum(&b, &a, 0.05)) {
-                near(ab.p, ba.p, 1e-9);
-                near(ab.low, -ba.high, 1e-6);
-                prop_assert!(ab.low <= ab.shift && ab.shift <= ab.high);
-            }
-        }
-
-        #[test]
-        fn an_interval_leaves_zero_out_exactly_when_the_test_rejects(
-            a in samples(5..15), b in samples(5..15), offset in -1e3..1e3f64
-        ) {
-            let b: Vec<f64> = b.iter().map(|x| x + offset).collect();
-            let ranks = rank_sum(&a, &b, 0.05).unwrap();
-            prop_assert_eq!(ranks.p <= 0.05, ranks.low > 0.0 || ranks.high < 0.0);
-            let squares = squares_about_mean(&a) + squares_about_mean(&b);
-            let weight = 1.0 / a.len() as f64 + 1.0 / b.len() as f64;
-            let df = (a.len() + b.len() - 2) as f64;
-            let t = moderated_t(ranks.shift, squares, df, weight, None, 0.05).unwrap();
-            prop_assert_eq!(t.p <= 0.05, t.low > 0.0 || t.high < 0.0);
-        }
     }
 }

@@ -99,7 +99,7 @@ pub fn explain(
         key: plan.steps.runs.keys[run as usize].to_string(),
         commands: vec![Command {
             role: "measure",
-            argv: plan.run_command(cell, 0, 0, &places)?,
+            argv: plan.run_command(cell, 0, 0, 0, &places)?,
         }],
         shared: sharing(&plan.cells, &tuple, &all, |cell| {
             plan.steps.runs.of_cell[cell] == run

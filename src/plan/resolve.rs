@@ -22,6 +22,13 @@ pub struct Places {
     pub artifacts: String,
 }
 
+impl Places {
+    /// The folder in which a slot of a machine measures: each measurement finds it empty.
+    pub fn run_dir(&self, slot: usize) -> String {
+        format!("{}/run-{slot}", self.work)
+    }
+}
+
 /// A command ready to run.
 pub type Words = Vec<String>;
 
@@ -54,15 +61,6 @@ impl Plan<'_> {
             0 => folder,
             twins => format!("{folder}-{}", twins + 1),
         }
-    }
-
-    /// The folder of a run step.
-    pub fn run_dir(&self, run: u32, places: &Places) -> String {
-        format!(
-            "{}/run-{}",
-            places.work,
-            self.steps.runs.keys[run as usize].short()
-        )
     }
 
     /// The commands of a set-up step.
@@ -100,9 +98,10 @@ impl Plan<'_> {
         cell: u32,
         round: u32,
         seed: u64,
+        slot: usize,
         places: &Places,
     ) -> Result<Words, Diagnostic> {
-        let context = self.run_context(cell, round, seed, places);
+        let context = self.run_context(cell, round, seed, slot, places);
         self.argv(&self.matrix.run.command, cell, &context)
     }
 
@@ -112,9 +111,10 @@ impl Plan<'_> {
         cell: u32,
         round: u32,
         seed: u64,
+        slot: usize,
         places: &Places,
     ) -> Result<Vec<MonitorWords>, Diagnostic> {
-        let context = self.run_context(cell, round, seed, places);
+        let context = self.run_context(cell, round, seed, slot, places);
         let words = |monitor: &Monitor| match monitor {
             Monitor::Command { command, .. } => {
                 let argv = self.argv(command, cell, &context)?;
@@ -133,10 +133,16 @@ impl Plan<'_> {
         self.matrix.monitors.iter().map(words).collect()
     }
 
-    fn run_context(&self, cell: u32, round: u32, seed: u64, places: &Places) -> Context {
+    fn run_context(
+        &self,
+        cell: u32,
+        round: u32,
+        seed: u64,
+        slot: usize,
+        places: &Places,
+    ) -> Context {
         let mut context = self.base_context(cell, places);
-        let run = self.steps.runs.of_cell[cell as usize];
-        context.set("dir", self.run_dir(run, places));
+        context.set("dir", places.run_dir(slot));
         context.set("cell", self.cells.name(self.cells.cell(cell as usize)));
         context.set("round", round);
         context.set("seed", seed);

@@ -11,7 +11,7 @@ use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
 use crate::judge::monitors::{Moved, Watched, moved};
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
-use crate::run::lookup::Samples;
+use crate::run::samples::Samples;
 use crate::words::key::Key;
 use crate::words::sample::Sample;
 
@@ -78,11 +78,14 @@ fn environments(
     store: &Store,
 ) -> Result<Vec<EnvironmentsRow>, StoreError> {
     let mut of_run: HashMap<u32, &[Key]> = HashMap::new();
-    for ((run, _), series) in samples {
-        let known = of_run.entry(*run).or_default();
+    if rows.is_empty() {
+        return Ok(Vec::new());
+    }
+    for (run, _, series) in samples.iter() {
+        let known = of_run.entry(run).or_default();
         // A metric that was added later has fewer.
         if series.environments.len() > known.len() {
-            *known = &series.environments;
+            *known = series.environments;
         }
     }
     let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();

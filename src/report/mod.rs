@@ -3,6 +3,7 @@
 
 pub mod beside;
 pub mod calibration;
+pub mod cells;
 pub mod changes;
 pub mod columns;
 pub mod diagnose;

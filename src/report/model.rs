@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::beside::{EnvironmentsRow, MarksRow, MonitorsRow};
+use super::cells::CellRows;
 use crate::edge::store::Acceptance;
-use crate::judge::stats::median;
 use crate::judge::verdict::{Comparison, Summary, Verdict};
 use crate::plan::dag::Plan;
 use crate::run::choice::LeftOut;
 use crate::run::execute::Failed;
 use crate::run::family::{Answer, Beside, answers};
-use crate::run::lookup::{Samples, Series};
+use crate::run::samples::Samples;
 use crate::words::diag::Diagnostic;
 use crate::words::sample::Better;
 
@@ -36,7 +36,7 @@ pub struct Report {
     /// Changes that somebody accepted, and that hold.
     pub accepted: Vec<AcceptedRow>,
     /// Median of each metric of each cell, for matrices that compare nothing too.
-    pub cells: Vec<CellRow>,
+    pub cells: CellRows,
     /// What else differed between the sides of comparisons. This and what follows is filled in by
     /// report/beside.
     pub environments: Vec<EnvironmentsRow>,
@@ -132,17 +132,6 @@ pub fn time(ms: i64) -> String {
     at.map_or_else(|_| ms.to_string(), |at| at.to_string())
 }
 
-/// What one cell measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct CellRow {
-    pub cell: String,
-    pub metric: String,
-    pub unit: String,
-    pub better: Better,
-    pub median: f64,
-    pub n: usize,
-}
-
 /// Judges all declared comparisons of a plan over the samples that there are.
 pub fn report(
     plan: &Plan,
@@ -159,7 +148,7 @@ pub fn report(
         .iter()
         .filter_map(AcceptedRow::of)
         .collect();
-    report.cells = cells(plan, samples)?;
+    report.cells = CellRows::of(plan, samples)?;
     Ok(report)
 }
 
@@ -204,7 +193,7 @@ impl Report {
             left_out: None,
             counts,
             accepted: Vec::new(),
-            cells: Vec::new(),
+            cells: CellRows::default(),
             environments: Vec::new(),
             marks: Vec::new(),
             monitors: Vec::new(),
@@ -259,45 +248,14 @@ fn row(plan: &Plan, answer: Answer) -> Row {
     }
 }
 
-fn cells(plan: &Plan, samples: &Samples) -> Result<Vec<CellRow>, Diagnostic> {
-    let mut rows = Vec::new();
-    for (index, cell) in plan.cells.iter().enumerate() {
-        let run = plan.steps.runs.of_cell[index];
-        for (name, metric) in plan
-            .metric_names(index as u32)?
-            .into_iter()
-            .zip(&plan.matrix.metrics)
-        {
-            let Some(series) = samples.get(&(run, name)) else {
-                continue;
-            };
-            let Some(median) = median_of(series) else {
-                continue;
-            };
-            rows.push(CellRow {
-                cell: plan.cells.name(cell),
-                metric: metric.name.clone(),
-                unit: metric.unit.clone().unwrap_or_else(|| series.unit.clone()),
-                better: metric.better.or(series.better).unwrap_or(Better::Higher),
-                median,
-                n: series.samples.len(),
-            });
-        }
-    }
-    Ok(rows)
-}
-
-fn median_of(series: &Series) -> Option<f64> {
-    median(
-        &series
-            .samples
-            .iter()
-            .map(|sample| sample.value)
-            .collect::<Vec<_>>(),
-    )
-}
-
 impl Report {
+    /// Leaves out the comparisons that an interrupted run has not come to.
+    pub fn leave_out_unmeasured(&mut self) {
+        self.verdicts
+            .retain(|row| row.comparison.verdict != Verdict::NothingMeasured);
+        self.counts.nothing_measured = 0;
+    }
+
     /// A regression that must not pass.
     pub fn has_gating_regression(&self) -> bool {
         let mut rows = self.verdicts.iter();

@@ -1,7 +1,7 @@
 //! Owns the tables that a terminal shows: they fit its width.
 //! Does not know where the result comes from.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use comfy_table::{
@@ -9,7 +9,8 @@ use comfy_table::{
 };
 
 use super::beside::MonitorsRow;
-use super::model::{AcceptedRow, CellRow, Report, Row};
+use super::cells::CellRows;
+use super::model::{AcceptedRow, Report, Row};
 use crate::judge::verdict::Verdict;
 use crate::words::sample::Better;
 use crate::words::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
@@ -171,6 +172,9 @@ pub fn report(report: &Report, style: Style) -> String {
     if !report.failed.is_empty() {
         failures(report, &mut below);
     }
+    if let Some(left_out) = report.left_out.filter(|it| it.cells > 0) {
+        let _ = writeln!(below, "\n{left_out}");
+    }
     beside(report, &mut below);
     let _ = writeln!(below, "\n{}", summary(report));
     out.push_str(&wrapped(&below, style));
@@ -261,8 +265,8 @@ fn beside(report: &Report, out: &mut String) {
 pub fn summary(report: &Report) -> String {
     let counts = report.counts;
     if report.verdicts.is_empty() {
-        let cells: BTreeSet<&str> = report.cells.iter().map(|row| row.cell.as_str()).collect();
-        let measured = format!("{} measured, nothing compared", count(cells.len(), "cell"));
+        let cells = count(report.cells.cells(), "cell");
+        let measured = format!("{cells} measured, nothing compared");
         return match report.failed.len() {
             0 => measured,
             n => format!("{measured}, {} failed", count(n, "cell")),
@@ -351,7 +355,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
 }
 
 /// For narrow terminals: each cell's name has a line of its own, its rows stand below.
-fn below_names(mut table: Table, rows: &[Row], shared: &[&str], out: &mut String) {
+fn below_names(mut table: Table, rows: &[Row], shared: &[String], out: &mut String) {
     for column in table.column_iter_mut() {
         if column.constraint() != Some(&ColumnConstraint::Hidden) {
             column.set_constraint(ColumnConstraint::ContentWidth);
@@ -372,14 +376,14 @@ fn below_names(mut table: Table, rows: &[Row], shared: &[&str], out: &mut String
     }
 }
 
-fn cells(rows: &[CellRow], style: Style, out: &mut String) {
+fn cells(rows: &CellRows, style: Style, out: &mut String) {
     let mut table = table(style, &["cell", "metric", "median", "n"], 2);
-    let shared = shared_parts(rows.iter().map(|row| row.cell.as_str()));
+    let shared = shared_parts(rows.iter().map(|row| row.cell));
     for row in rows.iter().take(ROWS_MAX) {
         table.add_row(vec![
             Cell::new(breakable(&without(&row.cell, &shared))),
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
-            Cell::new(show_value(row.median, &row.unit)),
+            Cell::new(show_value(row.median, row.unit)),
             Cell::new(row.n),
         ]);
     }
@@ -390,7 +394,7 @@ fn cells(rows: &[CellRow], style: Style, out: &mut String) {
 }
 
 /// What is said once instead of in each row: parts of cells' names, and the axis with the baseline's value.
-fn heading(shared: &[&str], common: Option<(String, String)>, out: &mut String) {
+fn heading(shared: &[String], common: Option<(String, String)>, out: &mut String) {
     if !shared.is_empty() {
         let _ = writeln!(out, "all cells: {}", shared.join(","));
     }
@@ -522,23 +526,23 @@ pub(super) fn arrow(better: Better) -> &'static str {
 }
 
 /// Parts of cell names that all cells have: said once above the table.
-fn shared_parts<'a>(mut names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut shared: Vec<&str> = names
-        .next()
-        .map(|name| name.split(',').collect())
-        .unwrap_or_default();
-    for name in names {
-        shared.retain(|part| name.split(',').any(|other| other == *part));
-    }
+fn shared_parts(mut names: impl Iterator<Item = impl AsRef<str>>) -> Vec<String> {
+    let first = names.next();
+    let first = first.iter().flat_map(|name| name.as_ref().split(','));
+    let mut shared: Vec<String> = first.map(str::to_owned).collect();
     shared.retain(|part| !part.is_empty());
+    for name in names {
+        if shared.is_empty() {
+            break;
+        }
+        shared.retain(|part| name.as_ref().split(',').any(|other| other == part));
+    }
     shared
 }
 
-fn without(name: &str, shared: &[&str]) -> String {
-    let parts: Vec<&str> = name
-        .split(',')
-        .filter(|part| !shared.contains(part))
-        .collect();
+fn without(name: &str, shared: &[String]) -> String {
+    let is_shared = |part: &&str| shared.iter().any(|shared| shared == part);
+    let parts: Vec<&str> = name.split(',').filter(|part| !is_shared(part)).collect();
     parts.join(",")
 }
 

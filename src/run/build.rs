@@ -310,11 +310,14 @@ impl Builder<'_> {
             Built::Failed(outcome, reason) => (*outcome, reason.as_str()),
         };
         self.record(started_ms, duration, outcome, reason, &log)?;
-        self.place.site.tell(Event::BuildDone {
-            version: self.version().to_owned(),
-            duration_s: duration.as_secs_f64(),
-            error: (!reason.is_empty()).then(|| reason.to_owned()),
-        });
+        // Stopping is no failure of the build.
+        if outcome != Outcome::Interrupted {
+            self.place.site.tell(Event::BuildDone {
+                version: self.version().to_owned(),
+                duration_s: duration.as_secs_f64(),
+                error: (!reason.is_empty()).then(|| reason.to_owned()),
+            });
+        }
         Ok(built)
     }
 

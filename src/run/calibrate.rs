@@ -1,13 +1,14 @@
 //! Owns calibration: each cell against itself, in rounds of its own, and what that says of its noise.
 //! Does not know how the result is shown.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use super::confirm::{extra_rounds, next_round};
 use super::execute::{Job, RunError, Stops, Summary};
 use super::family::{LEVEL, series_of};
-use super::lookup::Samples;
+
 use super::past::Past;
+use super::samples::Samples;
 use crate::judge::power::{repetitions, smallest_effect};
 use crate::judge::verdict::{Comparison, Noise, Question, compare, decide};
 use crate::plan::dag::{Plan, Todo};
@@ -60,23 +61,19 @@ pub fn calibrated(
     for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
         let names = plan.metric_names(*cell)?.into_iter();
         for (metric, name) in names.enumerate() {
-            let series = samples.get(&(run, name.clone()));
-            let own: Vec<Sample> = series
-                .iter()
-                .flat_map(|series| series.samples.iter().copied())
-                .filter(|sample| sample.session == session)
-                .collect();
+            let series = samples.get(run, &name);
+            let all = series.samples.iter().copied();
+            let own: Vec<Sample> = all.filter(|sample| sample.session == session).collect();
             let declared = &plan.matrix.metrics[metric];
-            let known = series.and_then(|series| series.better);
             let question = Question {
-                better: declared.better.or(known).unwrap_or(Better::Higher),
+                better: declared.better.or(series.better).unwrap_or(Better::Higher),
                 min_effect: declared.min_effect.unwrap_or(0.0),
                 level: LEVEL,
                 noise: None,
             };
             let (a, b) = halves(&own);
             family.push((question, compare(&a, &b, &question)));
-            let noise = past.noise(&series_of(plan, *cell, &name), &HashSet::new());
+            let noise = past.noise(&series_of(plan, *cell, &name));
             found.push((*cell, metric, noise));
         }
     }

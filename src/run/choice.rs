@@ -14,6 +14,7 @@ use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::{Key, KeyHasher};
+use crate::words::units::{count, show_duration};
 
 /// What the user asks for beside what is missing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +35,19 @@ pub struct LeftOut {
     pub cells: usize,
     pub measurements: u64,
     pub estimate_s: f64,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let time = Duration::try_from_secs_f64(self.estimate_s).unwrap_or_default();
+        write!(
+            f,
+            "left out, as the budget has no room: {}, {}, about {}",
+            count(self.cells, "cell"),
+            count(self.measurements as usize, "measurement"),
+            show_duration(time)
+        )
+    }
 }
 
 impl LeftOut {

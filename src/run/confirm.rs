@@ -7,8 +7,9 @@ use super::dispatch::Stored;
 use super::event::Event;
 use super::execute::{self, Job, RunError, Stops, Summary};
 use super::family::{Again, Answer, Beside, answers, groups, policy};
-use super::lookup::{machine_of, samples};
+use super::lookup::machine_of;
 use super::repeat::Repetition;
+use super::samples::Samples;
 use crate::config::matrix::Repeat;
 use crate::edge::store::{Pair, Store, StoreError};
 use crate::judge::confirm::{Stage, afforded};
@@ -127,7 +128,7 @@ fn eligible(
     let plan = job.plan;
     let store = job.site.store.borrow();
     let beside = Beside::read(plan, &store, preset)?;
-    let mut answers = answers(plan, &samples(plan, &store)?, &beside)
+    let mut answers = answers(plan, &Samples::of(plan, &store)?, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
     answers.retain(|answer| {
         let compare = &plan.compares[answer.compare];

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::config::matrix::Scope;
+use crate::config::matrix::{Repeat, Scope};
 use crate::plan::dag::{Plan, Todo};
 
 /// What a machine is to do next.
@@ -84,7 +84,8 @@ struct Wanted {
     have: BTreeSet<u32>,
     /// All rounds below this one are wanted.
     target: u32,
-    /// Adaptive repetition does not go beyond this one.
+    /// Adaptive repetition does not go beyond this one; other repetition does not go beyond what is
+    /// wanted at first.
     max: u32,
     /// It failed in this session, or a slot is at it: it is not to be picked.
     is_out: bool,
@@ -92,7 +93,7 @@ struct Wanted {
 
 impl Wanted {
     /// `rounds` more than there are: the gaps from `begin` on first, then rounds after the last one.
-    fn new(have: Stored, rounds: u32, max: u32) -> Wanted {
+    fn new(have: Stored, rounds: u32, repeat: &Repeat) -> Wanted {
         let mut wanted = Wanted {
             first: have.begin,
             have: have.rounds.into_iter().collect(),
@@ -105,7 +106,11 @@ impl Wanted {
             missing -= u32::from(!wanted.has(wanted.target));
             wanted.target += 1;
         }
-        wanted.max = have.begin.saturating_add(max.saturating_sub(have.counted));
+        let max = repeat.max.saturating_sub(have.counted);
+        wanted.max = match repeat.until {
+            Some(_) => have.begin.saturating_add(max),
+            None => wanted.target,
+        };
         wanted
     }
 
@@ -209,7 +214,7 @@ impl<'p> Dispatch<'p> {
                     .collect(),
             });
             lane.runs.push(run as u32);
-            wanted[run] = Wanted::new(have(run), *rounds, plan.repeat.max);
+            wanted[run] = Wanted::new(have(run), *rounds, plan.repeat);
         }
         Dispatch {
             plan,

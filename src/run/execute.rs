@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::command::Log;
+use super::command::{Log, remove};
 use super::dispatch::{Action, Dispatch, Done, Outcome, Stored};
 use super::event::Event;
 use super::pool::Pool;
@@ -228,9 +228,13 @@ pub async fn run(
         for machine in &machines {
             while let Some((slot, action)) = dispatch.next(*machine) {
                 let (executor, machine) = (&executor, *machine);
-                pool.push(
-                    async move { (machine, slot, executor.carry_out(machine, action).await) },
-                );
+                pool.push(async move {
+                    (
+                        machine,
+                        slot,
+                        executor.carry_out(machine, slot, action).await,
+                    )
+                });
             }
         }
         if pool.is_empty() && unwritten.is_empty() {
@@ -292,6 +296,14 @@ pub async fn run(
         }
     }
     drop(pool);
+    for (name, machine) in machines.iter().filter_map(|it| job.machine(*it)) {
+        if let Some(host) = machine.host.as_deref() {
+            for slot in 0..machine.slots {
+                let removed = remove(host, &machine.places.run_dir(slot)).await;
+                removed.unwrap_or_else(|error| job.site.note(name, error.message));
+            }
+        }
+    }
     summary.interrupted = stops.soon.is_cancelled();
     summary.late = Some(dispatch.left()).filter(|left| is_late && *left != (0, 0));
     match executor.fatal.into_inner() {
@@ -338,7 +350,7 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    async fn carry_out(&self, machine: u16, action: Action) -> Carried {
+    async fn carry_out(&self, machine: u16, slot: usize, action: Action) -> Carried {
         match action {
             Action::SetUp { setup, step } => self.set_up(machine, setup, step).await,
             Action::Undo { setup, step } => {
@@ -346,7 +358,7 @@ impl Executor<'_> {
                 Carried::only(Done::Undo { setup, step })
             }
             Action::Measure { run, round } => {
-                let carried = self.measure(machine, run, round).await;
+                let carried = self.measure(machine, slot, run, round).await;
                 carried.unwrap_or_else(|error| {
                     self.fatal.borrow_mut().get_or_insert(error);
                     let outcome = Outcome::Interrupted;

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::lookup::{Samples, Series};
 use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
+use super::samples::Samples;
 use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Store, StoreError,
 };
@@ -78,8 +78,14 @@ pub struct AcceptedBy {
 impl Beside {
     pub fn read(plan: &Plan, store: &Store, preset: Option<&str>) -> Result<Beside, StoreError> {
         let preset = preset_name(plan.matrix, preset);
+        // What is judged speaks for itself.
+        let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
+        let past = match plan.compares.is_empty() {
+            false => Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX, &is_earlier)?,
+            true => Past::default(),
+        };
         let mut beside = Beside {
-            past: Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX)?,
+            past,
             acceptances: store.acceptances(&plan.matrix.name)?,
             confirmations: store.confirmations()?,
             ..Beside::default()
@@ -142,12 +148,10 @@ pub fn policy(plan: &Plan) -> Policy {
 
 /// Answers all declared comparisons of a plan over the samples that there are.
 pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
-    let judged: HashSet<Key> = plan.steps.runs.keys.iter().copied().collect();
     let asker = Asker {
         plan,
         samples,
         beside,
-        judged,
         policy: policy(plan),
     };
     let mut answers = Vec::new();
@@ -194,7 +198,6 @@ struct Asker<'a> {
     plan: &'a Plan<'a>,
     samples: &'a Samples,
     beside: &'a Beside,
-    judged: HashSet<Key>,
     policy: Policy,
 }
 
@@ -223,10 +226,9 @@ impl Asker<'_> {
         let plan = self.plan;
         let rule = &plan.matrix.compares[plan.compares[compare].rule];
         let declared = &plan.matrix.metrics[metric];
-        let none = Series::default();
         let of = |cell: u32, name: &str| {
             let run = plan.steps.runs.of_cell[cell as usize];
-            self.samples.get(&(run, name.to_owned())).unwrap_or(&none)
+            self.samples.get(run, name)
         };
         let (a, b) = (of(baseline, &from_baseline), of(candidate, &from_candidate));
         let known = if a.samples.is_empty() { b } else { a };
@@ -243,7 +245,7 @@ impl Asker<'_> {
             plan.key_of(candidate),
             from_candidate,
         );
-        let mut base: &[Sample] = &a.samples;
+        let mut base: &[Sample] = a.samples;
         let mut accepted = None;
         if rule.axis.value == "version"
             && let Some((id, from, samples)) = self.beside.accepted.get(&own)
@@ -258,18 +260,21 @@ impl Asker<'_> {
                 (pair.0, base) = (from.key, samples);
             }
         }
-        let (comparison, again) = self.compared(&pair, base, &b.samples, &question);
+        let (comparison, again) = self.compared(&pair, base, b.samples, &question);
         let promise = (rule.confirm && comparison.p.is_some())
-            .then(|| self.promise(&comparison, again, base, &b.samples, &question))
+            .then(|| self.promise(&comparison, again, base, b.samples, &question))
             .flatten();
         Answer {
             compare,
             baseline,
             candidate,
             metric,
-            unit: declared.unit.clone().unwrap_or_else(|| known.unit.clone()),
-            levels: [base, &b.samples].map(level),
-            sides: [base, &b.samples].map(summary),
+            unit: declared
+                .unit
+                .clone()
+                .unwrap_or_else(|| known.unit.to_owned()),
+            levels: [base, b.samples].map(level),
+            sides: [base, b.samples].map(summary),
             pair,
             question,
             comparison,
@@ -284,9 +289,7 @@ impl Asker<'_> {
     fn noise(&self, own: &SeriesId, other: &SeriesId) -> Option<Noise> {
         let mut ids = vec![own, other];
         ids.dedup();
-        let known = ids
-            .into_iter()
-            .filter_map(|id| self.beside.past.noise(id, &self.judged));
+        let known = ids.into_iter().filter_map(|id| self.beside.past.noise(id));
         known.max_by(|a, b| a.sigma_log.total_cmp(&b.sigma_log))
     }
 

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::repeat::Repetition;
+use super::samples::Samples;
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Finished, Kind, Store, StoreError};
 use crate::plan::dag::{Durations, Plan, Todo};
 use crate::plan::steps::Subject;
 use crate::words::key::Key;
-use crate::words::sample::{Better, Sample};
+use crate::words::sample::Sample;
 
 /// Time that a run step takes beside the measurement itself, where nothing is known.
 const RUN_OVERHEAD: Duration = Duration::from_millis(500);
@@ -19,19 +20,6 @@ const RUN_OVERHEAD: Duration = Duration::from_millis(500);
 const SETUP_GUESS: Duration = Duration::from_millis(300);
 /// A build of which nothing is known.
 const BUILD_GUESS: Duration = Duration::from_secs(60);
-
-/// Samples of one metric of a run step.
-#[derive(Clone, Debug, Default)]
-pub struct Series {
-    pub unit: String,
-    pub better: Option<Better>,
-    pub samples: Vec<Sample>,
-    /// What the machine was like, each once, the latest last; empty where that is not known.
-    pub environments: Vec<Key>,
-}
-
-/// Samples by run step and by the parser's name for the metric.
-pub type Samples = HashMap<(u32, String), Series>;
 
 /// What is stored of a plan's run steps.
 pub struct Known {
@@ -118,7 +106,7 @@ pub fn known(
     let mut repetition = Repetition::of(plan);
     let repeat = plan.repeat;
     if let (Some(store), true) = (store, repeat.until.is_some()) {
-        let samples = samples(plan, store)?;
+        let samples = Samples::of(plan, store)?;
         for run in 0..keys.len() as u32 {
             for round in by_round(plan, &samples, run).map_err(LookupError::Template)? {
                 let Some(first) = round.first() else { continue };
@@ -155,53 +143,14 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>
     let names = plan
         .metric_names(cell)
         .map_err(|diagnostic| diagnostic.message)?;
-    let series: Option<Vec<&Series>> = names
-        .into_iter()
-        .map(|name| samples.get(&(run, name)))
-        .collect();
-    let Some(series) = series else {
-        return Ok(Vec::new());
-    };
-    let n = series
+    let series: Vec<&[Sample]> = names
         .iter()
-        .map(|series| series.samples.len())
-        .min()
-        .unwrap_or(0);
-    Ok((0..n)
-        .map(|round| series.iter().map(|s| s.samples[round]).collect())
-        .collect())
-}
-
-/// All samples of a plan's run steps.
-pub fn samples(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
-    let keys = &plan.steps.runs.keys;
-    let metrics: HashMap<_, _> = store
-        .metrics()?
-        .into_iter()
-        .map(|metric| (metric.id, metric))
+        .map(|name| samples.get(run, name).samples)
         .collect();
-    let mut samples = Samples::new();
-    for stored in store.samples(keys)? {
-        let (Ok(run), Some(metric)) =
-            (keys.binary_search(&stored.key), metrics.get(&stored.metric))
-        else {
-            continue;
-        };
-        let series = samples
-            .entry((run as u32, metric.name.clone()))
-            .or_insert_with(|| Series {
-                unit: metric.unit.clone(),
-                better: metric.better,
-                samples: Vec::new(),
-                environments: Vec::new(),
-            });
-        if let Some(environment) = stored.environment {
-            series.environments.retain(|known| *known != environment);
-            series.environments.push(environment);
-        }
-        series.samples.push(stored.sample);
-    }
-    Ok(samples)
+    let n = series.iter().map(|series| series.len()).min().unwrap_or(0);
+    Ok((0..n)
+        .map(|round| series.iter().map(|samples| samples[round]).collect())
+        .collect())
 }
 
 /// Why a run step failed the last time, by number.

@@ -7,7 +7,7 @@ use super::event::Event;
 use super::execute::{Carried, Executor, Failed, News, Recording, RunError};
 use super::null;
 use super::prepare::Machine;
-use crate::edge::host::{Host, HostError, ServiceId};
+use crate::edge::host::{FileOp, FileReply, Host, HostError, ServiceId};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
 use crate::edge::store::{self, Beside, Kind, NewReading};
 use crate::plan::resolve::{MonitorWords, Words};
@@ -38,6 +38,7 @@ impl Executor<'_> {
     pub(super) async fn measure(
         &self,
         machine: u16,
+        slot: usize,
         run: u32,
         round: u32,
     ) -> Result<Carried, RunError> {
@@ -65,13 +66,13 @@ impl Executor<'_> {
                 let host = host.as_ref();
                 let seed = self.job.site.seed;
                 let in_words = |diagnostic: Diagnostic| RunError::Template(diagnostic.message);
-                let command = plan.run_command(step.cell, round, seed, places);
-                let monitors = plan.monitors(step.cell, round, seed, places);
+                let command = plan.run_command(step.cell, round, seed, slot, places);
+                let monitors = plan.monitors(step.cell, round, seed, slot, places);
                 let task = Task {
                     machine: name,
                     cell: step.cell,
                     argv: self.job.around.on_cpus(name, command.map_err(in_words)?),
-                    dir: plan.run_dir(run, places),
+                    dir: places.run_dir(slot),
                     monitors: monitors.map_err(in_words)?,
                 };
                 self.before(name, host, machine, &mut beside).await;
@@ -125,20 +126,24 @@ impl Executor<'_> {
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
                 let values: Vec<f64> = chosen.iter().map(|reading| reading.value).collect();
                 let session = self.job.site.session;
-                let mut repetition = self.repetition.borrow_mut();
-                repetition.add(run, session, round, &values);
-                let enough = repetition.is_enough(plan, run);
-                let enough = enough.map_err(RunError::Template)?;
                 news.is_sample = true;
                 news.events.push(Event::RunDone {
                     cell: cell.clone(),
                     round,
                     duration_s: duration.as_secs_f64(),
-                    metrics: names.zip(values).collect(),
+                    metrics: names.zip(values.iter().copied()).collect(),
                     warnings: measured.warnings,
                 });
-                if plan.repeat.until.is_some() && !enough && round + 1 >= plan.repeat.min {
-                    news.events.push(Event::Repeats { cell });
+                let mut enough = false;
+                // Where the number of rounds is fixed nobody asks for the samples.
+                if plan.repeat.until.is_some() {
+                    let mut repetition = self.repetition.borrow_mut();
+                    repetition.add(run, session, round, &values);
+                    let is_enough = repetition.is_enough(plan, run);
+                    enough = is_enough.map_err(RunError::Template)?;
+                    if !enough && repetition.count(run) >= plan.repeat.min as usize {
+                        news.events.push(Event::Repeats { cell });
+                    }
                 }
                 Outcome::Sample { enough }
             }
@@ -175,7 +180,7 @@ impl Executor<'_> {
         let output = watches.beside(host, run).await;
         self.stop_monitors(task.machine, host, watches, beside)
             .await;
-        let removed = remove(host, dir).await;
+        let removed = leave_empty(host, dir).await;
         let output = output.map_err(infrastructure)?;
         removed.map_err(infrastructure)?;
         log.output(&output);
@@ -336,6 +341,15 @@ impl Executor<'_> {
             }
         }
         None
+    }
+}
+
+/// Making a folder and removing it costs more than many a measurement, and waits for those who sync.
+async fn leave_empty(host: &dyn Host, dir: &str) -> Result<(), HostError> {
+    let listed = host.files(vec![FileOp::List { path: dir.into() }]).await;
+    match listed.first() {
+        Some(Ok(FileReply::Names(names))) if names.is_empty() => Ok(()),
+        _ => remove(host, dir).await,
     }
 }
 

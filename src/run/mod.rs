@@ -21,6 +21,7 @@ pub mod pool;
 pub mod prepare;
 pub mod progress;
 pub mod repeat;
+pub mod samples;
 mod setup;
 pub mod surroundings;
 pub mod tune;

@@ -1,7 +1,7 @@
 //! Owns the past of a matrix: its series over versions, the noise in them, what was accepted.
 //! Does not know where a series changed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::config::matrix::Matrix;
 use crate::edge::store::{Acceptance, AcceptedFrom, AttemptId, SeriesId, Span, Store, StoreError};
@@ -87,18 +87,14 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads the last so many sessions.
+    /// Reads the last so many sessions; of what `is_wanted`, by key.
     pub fn read(
         store: &Store,
         matrix: &Matrix,
         preset: &str,
         sessions: u32,
+        is_wanted: &dyn Fn(Key) -> bool,
     ) -> Result<Past, StoreError> {
-        let metrics: HashMap<_, _> = store
-            .metrics()?
-            .into_iter()
-            .map(|metric| (metric.id, metric))
-            .collect();
         let own = matrix.preset.as_ref().map_or("", |preset| &preset.value);
         let unnamed = if preset == own { "" } else { preset };
         let span = Span {
@@ -106,8 +102,20 @@ impl Past {
             presets: [preset, unnamed],
             sessions,
         };
+        Past::of(store, &span, is_wanted)
+    }
+
+    fn of(store: &Store, span: &Span, is_wanted: &dyn Fn(Key) -> bool) -> Result<Past, StoreError> {
+        let metrics: HashMap<_, _> = store
+            .metrics()?
+            .into_iter()
+            .map(|metric| (metric.id, metric))
+            .collect();
         let mut past = Past::default();
-        store.past(&span, |sample| {
+        store.past(span, |sample| {
+            if !is_wanted(sample.key) {
+                return;
+            }
             // A metric whose direction nobody knows is kept, but cannot be judged.
             let Some(metric) = metrics.get(&sample.metric) else {
                 return;
@@ -140,13 +148,11 @@ impl Past {
         Ok(past)
     }
 
-    /// The noise within sessions, without the samples of the `judged` keys, which speak for
-    /// themselves. None where there is not enough to tell.
-    pub fn noise(&self, id: &SeriesId, judged: &HashSet<Key>) -> Option<Noise> {
+    /// The noise within sessions. None where there is not enough to tell.
+    pub fn noise(&self, id: &SeriesId) -> Option<Noise> {
         let series = self.series.get(id)?;
         let all = series.points.iter().chain(&series.again);
-        let earlier = all.filter(|point| !judged.contains(&point.key));
-        let sessions: Vec<Vec<f64>> = earlier.map(|point| point.values.clone()).collect();
+        let sessions: Vec<Vec<f64>> = all.map(|point| point.values.clone()).collect();
         Noise::from_sessions(&sessions).filter(|noise| noise.degrees >= NOISE_DEGREES_MIN)
     }
 }
@@ -178,7 +184,10 @@ pub fn accepted(acceptances: &[Acceptance]) -> HashMap<SeriesId, (&Acceptance, &
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart};
 
     fn point(key: &str, session: i64, value: f64) -> Point {
         Point {
@@ -231,27 +240,64 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_learned_from_what_is_not_judged() {
-        let rounds: Vec<(&str, i64, f64)> = (0..40)
-            .map(|i| ("old", 1, 100.0 + f64::from(i % 3)))
-            .chain((0..5).map(|i| ("new", 2, 500.0 * f64::from(1 + i))))
-            .collect();
+    fn noise_is_learned_from_what_is_wanted() {
+        let rounds = (0..40)
+            .map(|i| ("old", i, 100.0 + f64::from(i % 3)))
+            .chain((0..5).map(|i| ("new", i, 500.0 * f64::from(1 + i))));
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = Store::open(folder.path()).unwrap();
+        let start = SessionStart {
+            started_ms: 0,
+            matrix: "m",
+            preset: "",
+            seed: 1,
+            arguments: "",
+            program_version: "1",
+            process: "1",
+        };
+        let session = store.begin_session(&start).unwrap();
+        for (version, round, value) in rounds {
+            let attempt = NewAttempt {
+                session,
+                kind: Kind::Run,
+                key: Key::of(version.as_bytes()),
+                round: round as u32,
+                cell: "bs=4k",
+                machine: "here",
+                version,
+                started_ms: 0,
+                duration: Duration::ZERO,
+                outcome: Outcome::Ok,
+                reason: "",
+                environment: None,
+                log: None,
+            };
+            let reading = NewReading {
+                metric: "iops",
+                value,
+                unit: "",
+                better: Some(Better::Higher),
+            };
+            store.record(&attempt, &[reading]).unwrap();
+        }
         let id = SeriesId {
             machine: "here".into(),
             cell: "bs=4k".into(),
             metric: "iops".into(),
         };
-        let past = Past {
-            series: [(id.clone(), series(&rounds))].into(),
-            until: None,
+        let span = Span {
+            matrix: "m",
+            presets: ["", ""],
+            sessions: ALL_SESSIONS,
         };
-        let judged = |key: &str| HashSet::from([Key::of(key.as_bytes())]);
-        let noise = past.noise(&id, &judged("new")).unwrap();
+        let noise_without = |version: &str| {
+            let left_out = Key::of(version.as_bytes());
+            let past = Past::of(&store, &span, &|key| key != left_out).unwrap();
+            past.noise(&id)
+        };
+        let noise = noise_without("new").unwrap();
         assert!((0.005..0.015).contains(&noise.sigma_log), "{noise:?}");
-        assert_eq!(
-            past.noise(&id, &judged("old")),
-            None,
-            "five samples tell too little"
-        );
+        let told = noise_without("old");
+        assert_eq!(told, None, "five samples tell too little");
     }
 }

@@ -217,12 +217,7 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             count(*measurements as usize, "measurement"),
             show_duration(Duration::try_from_secs_f64(*estimate_s).unwrap_or_default())
         ),
-        Event::LeftOut(left_out) => format!(
-            "left out, as the budget has no room: {}, {}, about {}",
-            count(left_out.cells, "cell"),
-            count(left_out.measurements as usize, "measurement"),
-            show_duration(Duration::try_from_secs_f64(left_out.estimate_s).unwrap_or_default())
-        ),
+        Event::LeftOut(left_out) => left_out.to_string(),
         Event::Again {
             cells,
             measurements,
@@ -259,7 +254,7 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             format!("note: {cell}: {}", warnings.join("; "))
         }
         Event::Interrupted { at_once: false } => {
-            "interrupted: stopping after the current step (once more: at once)".to_owned()
+            "interrupted: stopping after the measurements under way (once more: at once)".to_owned()
         }
         Event::Interrupted { at_once: true } => {
             "stopping at once; set-ups are still undone".to_owned()

@@ -91,7 +91,8 @@ impl Repetition {
         plan.matrix.engine.test(until, &context)
     }
 
-    fn count(&self, run: u32) -> usize {
+    /// Samples of a run step that count.
+    pub fn count(&self, run: u32) -> usize {
         let first = self.samples.get(&run).and_then(|metrics| metrics.first());
         first.map_or(0, Vec::len)
     }

@@ -349,17 +349,25 @@ pub(super) async fn put_away(
         site.store.borrow().live_end(live.id)?;
     }
     // Folders of run steps are not in the journal: nobody but us can have one at the moment.
-    let work = Path::new(&machine.places.work);
-    let listed = host
-        .files(vec![FileOp::List { path: work.into() }])
-        .await
-        .pop();
-    if let Some(Ok(FileReply::Names(names))) = listed {
-        for name in names.iter().filter(|name| name.starts_with("run-")) {
-            remove(host, &work.join(name).to_string_lossy()).await?;
-        }
+    for folder in run_folders(machine).await {
+        remove(host, &folder).await?;
     }
     Ok(cleaned)
+}
+
+/// Folders of run steps that there are on a machine. While nobody measures there a dead run has left them.
+pub(super) async fn run_folders(machine: &Machine) -> Vec<String> {
+    let Some(host) = machine.host.as_deref() else {
+        return Vec::new();
+    };
+    let work = Path::new(&machine.places.work);
+    let listed = host.files(vec![FileOp::List { path: work.into() }]).await;
+    let Some(Ok(FileReply::Names(names))) = listed.first() else {
+        return Vec::new();
+    };
+    let names = names.iter().filter(|name| name.starts_with("run-"));
+    let folder = |name: &String| work.join(name).to_string_lossy().into_owned();
+    names.map(folder).collect()
 }
 
 /// Axes that a person sees in names.

@@ -4,6 +4,7 @@
 use super::event::Event;
 use super::execute::{RunError, Site};
 use super::prepare::Machine;
+use super::setup::run_folders;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::edge::environment::{self, Asked};
@@ -46,15 +47,15 @@ pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved
     }
 }
 
-/// Whether a dead run has left a machine other than it was: with its profile, or `with_setups`. Nobody
-/// has its slot then.
+/// Whether a dead run has left a machine other than it was: with its profile, in the middle of a measurement,
+/// or `with_setups`. Nobody has its slot then.
 pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
     let Some(host) = &machine.host else {
         return false;
     };
     let status = tune::status(host.as_ref(), &machine.journal.own).await;
     let is_tuned = matches!(status, Ok(Status::Active { by_hand: false, .. }));
-    if !is_tuned && !with_setups {
+    if !is_tuned && !with_setups && run_folders(machine).await.is_empty() {
         return false;
     }
     slot_is_free(host.as_ref(), "looking for what dead runs have left").await

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lookup::Samples;
+use super::samples::Samples;
 use crate::plan::dag::Plan;
 use crate::words::diag::{Diagnostic, suggest};
 
@@ -13,14 +13,17 @@ const RUNS_MAX: usize = 1000;
 /// A line about each metric of which no measured cell has a sample, though there are samples.
 pub fn unmatched(plan: &Plan, samples: &Samples) -> Result<Vec<String>, Diagnostic> {
     let mut given: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
-    for (run, name) in samples.keys() {
-        given.entry(*run).or_default().insert(name);
+    for (run, name, _) in samples.iter() {
+        if given.len() == RUNS_MAX && !given.contains_key(&run) {
+            break;
+        }
+        given.entry(run).or_default().insert(name);
     }
     let metrics = &plan.matrix.metrics;
     // What each metric was looked for as, in the first cell that has it not; None where one has it.
     let mut wanted: Vec<Option<(String, &BTreeSet<&str>)>> = vec![None; metrics.len()];
     let mut is_found = vec![false; metrics.len()];
-    for (run, given) in given.iter().take(RUNS_MAX) {
+    for (run, given) in &given {
         let names = plan.metric_names(plan.steps.runs.cells[*run as usize])?;
         for (metric, name) in names.into_iter().enumerate() {
             is_found[metric] |= given.contains(name.as_str());

@@ -84,6 +84,20 @@ pub fn show_duration(duration: Duration) -> String {
     }
 }
 
+/// To the millisecond, as a word that [`parse_duration`] reads: `30d`, `90m`, `1500ms`.
+pub fn exact_duration(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1000, "s"),
+    ];
+    let ms = duration.as_millis();
+    let unit = UNITS.iter().find(|(unit, _)| ms.is_multiple_of(*unit));
+    let (unit, name) = unit.unwrap_or(&(1, "ms"));
+    format!("{}{name}", ms / unit)
+}
+
 /// A time (RFC 3339, UTC) to the second, as people read it.
 pub fn show_time(rfc3339: &str) -> String {
     match rfc3339.split_once('.') {

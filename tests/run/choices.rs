@@ -97,8 +97,13 @@ fn what_is_too_old_and_what_is_new_pair() {
 fn fresh_rounds_are_repeated_until_they_are_enough() {
     let adaptive = "{ min = 2, max = 4, until = \"n >= 3\" }";
     let lab = Lab::new(&(SIZES.to_owned() + &repeated(adaptive, "echo v={{ size }}")));
-    assert_eq!(run(&lab, &[]).measured().len(), 9);
-    assert_eq!(run(&lab, &["--fresh"]).measured().len(), 9);
+    for words in [&[][..], &["--fresh"]] {
+        let ran = run(&lab, words);
+        assert_eq!(ran.measured().len(), 9);
+        assert_eq!(ran.events("started")[0]["measurements"], 6);
+        // So many the progress was wrong by.
+        assert_eq!(ran.events("repeats").len(), 3, "{words:?}");
+    }
     assert_eq!(run(&lab, &[]).measured().len(), 0);
 }
 

@@ -85,3 +85,15 @@ fn what_a_dead_run_left_is_put_away_and_told() {
     );
     lab.assert_clean();
 }
+
+#[test]
+fn what_is_left_of_a_measurement_is_put_away_where_nothing_is_to_be_done() {
+    let lab = Lab::new(&shell("echo v=1"));
+    lab.run().assert_code(0);
+    let folder = lab.path(".matrix/work/run-0/deep");
+    std::fs::create_dir_all(&folder).unwrap();
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(ran.measured(), []);
+    lab.assert_clean();
+}

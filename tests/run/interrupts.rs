@@ -3,7 +3,7 @@
 
 use rustix::process::Signal;
 
-use super::lab::{Lab, Ran, Running, shell};
+use super::lab::{Lab, Ran, Running, repeated, shell};
 
 const SETUP: &str = r#"
     [axes]
@@ -13,6 +13,8 @@ const SETUP: &str = r#"
     run     = [["sh", "-c", "echo up >> $TMPDIR/log"]]
     service = ["sleep", "1000"]
     undo    = [["sh", "-c", "echo down >> $TMPDIR/log"]]
+    [[compare]]
+    axis = "size"
 "#;
 
 /// A measurement that waits for the file `go`.
@@ -27,8 +29,18 @@ fn interrupt(running: &mut Running, signal: Signal, at_once: bool) {
     });
 }
 
+/// Nothing is told as failed, and nothing is told of what was not come to.
 fn assert_interrupted(lab: &Lab, ran: &Ran) {
     ran.assert_code(130);
+    assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
+    assert_eq!(ran.document["counts"]["nothing_measured"], 0);
+    let verdicts = ran.document["verdicts"].as_array().unwrap();
+    assert!(
+        verdicts
+            .iter()
+            .all(|row| row["verdict"] != "nothing_measured"),
+        "{verdicts:?}"
+    );
     assert_eq!(ran.failed(), Default::default());
     assert_eq!(ran.events("failed"), Vec::<&serde_json::Value>::new());
     let failures = "SELECT count(*) FROM attempt WHERE outcome NOT IN ('ok', 'interrupted')";
@@ -91,7 +103,6 @@ fn during_a_setup_it_is_no_failure() {
         }
         let ran = running.wait();
         assert_interrupted(&lab, &ran);
-        assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
         assert_eq!(ran.measured(), []);
         assert_eq!(lab.log(), ["down"]);
         lab.touch("go");
@@ -115,7 +126,6 @@ fn while_a_service_is_awaited_it_is_no_failure() {
     interrupt(&mut running, Signal::INT, true);
     let ran = running.wait();
     assert_interrupted(&lab, &ran);
-    assert!(!ran.stderr.contains("failed"), "{}", ran.stderr);
     assert_eq!(lab.log(), ["down"]);
 }
 
@@ -132,4 +142,68 @@ fn while_another_has_the_machine() {
     assert_interrupted(&lab, &ran);
     drop(held);
     lab.run().assert_code(0);
+}
+
+#[test]
+fn while_a_finding_is_measured_again() {
+    let axes = "[axes]\nsize = [1, 2]\n[[compare]]\naxis = \"size\"\nconfirm = true\n";
+    let line = "echo x >> $TMPDIR/log; n=$(wc -l < $TMPDIR/log); \
+                test $n -le 12 || { touch $TMPDIR/again; while ! test -e $TMPDIR/go; do sleep 0.01; done; }; \
+                echo v=$(({{ size }} * 100000 + n * 7919 % 1000))";
+    let lab = Lab::new(&(axes.to_owned() + &repeated("6", line)));
+    let mut running = lab.start();
+    lab.wait_for("again");
+    interrupt(&mut running, Signal::INT, false);
+    interrupt(&mut running, Signal::INT, true);
+    let ran = running.wait();
+    assert_interrupted(&lab, &ran);
+    assert_eq!(ran.measured().len(), 12);
+    let told = |ran: &Ran| {
+        let row = &ran.document["verdicts"][0];
+        (row["verdict"].clone(), row["confirmed"].clone())
+    };
+    assert_eq!(told(&ran), ("inconclusive".into(), serde_json::Value::Null));
+    lab.touch("go");
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(told(&ran), ("improvement".into(), true.into()));
+}
+
+/// The last line that `matrix run` says, and its exit status, when it is interrupted while it measures.
+fn hint(lab: &Lab, words: &[&str]) -> (String, Option<i32>) {
+    for mark in ["measuring", "go"] {
+        let _ = std::fs::remove_file(lab.path(mark));
+    }
+    let words = [&["run", "matrix.toml"], words].concat();
+    let child = lab.matrix(&words).spawn().unwrap();
+    lab.wait_for("measuring");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
+    lab.touch("go");
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let line = stderr.lines().find(|line| line.contains("   # ")).unwrap();
+    let (_, line) = line.split_once(" run ").unwrap();
+    (line.to_owned(), output.status.code())
+}
+
+#[test]
+fn the_hint_says_how_to_go_on() {
+    let axes = "[axes]\nsize = [1, 2, 3]\n";
+    // Slow enough that the signal comes before the last one.
+    let lab = Lab::new(&(axes.to_owned() + &shell(&format!("{MEASURE}; sleep 0.3"))));
+    let check = |words: &[&str], expected: &str| {
+        assert_eq!(hint(&lab, words), (expected.to_owned(), Some(130)));
+    };
+    check(
+        &["--budget", "90min"],
+        "matrix.toml --budget 90m   # goes on",
+    );
+    lab.touch("go");
+    assert_eq!(lab.run().measured().len(), 2);
+    // What it has measured is kept, and does not count for the next one.
+    check(&["--fresh"], "matrix.toml --fresh   # begins anew");
+    lab.touch("go");
+    let fresh = lab.start_with("matrix.toml", "events", &["--fresh"]).wait();
+    assert_eq!(fresh.measured().len(), 3);
+    assert_eq!(lab.run().measured().len(), 0);
 }

@@ -93,10 +93,6 @@ impl Finished {
         self.firsts[key] as usize + self.beyond(key).len()
     }
 
-    pub fn contains(&self, key: usize, round: u32) -> bool {
-        round < self.firsts[key] || self.beyond(key).binary_search(&round).is_ok()
-    }
-
     /// Those of a key, ascending.
     pub fn rounds(&self, key: usize) -> impl Iterator<Item = u32> + '_ {
         (0..self.firsts[key]).chain(self.beyond(key).iter().copied())

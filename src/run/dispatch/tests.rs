@@ -652,3 +652,27 @@ fn rounds_before_the_beginning_do_not_count() {
     }
     assert_eq!(taken, [7, 8, 9, 10, 11], "2 at least, 5 at the most");
 }
+
+#[test]
+fn a_fixed_number_of_rounds_is_not_exceeded() {
+    let matrix = matrix("", "3");
+    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let mut rounds = vec![0; 4];
+    rounds[0] = 1;
+    let todo = plan.todo(rounds, &|_| true);
+    // It began beside others that had more rounds.
+    let stored = |_| Stored {
+        begin: 0,
+        counted: 0,
+        rounds: vec![5, 6],
+    };
+    let mut dispatch = Dispatch::new(&plan, &todo, 7, &stored, &|_| 1);
+    let mut taken = Vec::new();
+    while let Some((slot, action)) = dispatch.next(0) {
+        if let Action::Measure { round, .. } = action {
+            taken.push(round);
+        }
+        dispatch.on(0, slot, good(&action));
+    }
+    assert_eq!(taken, [0], "one was missing");
+}

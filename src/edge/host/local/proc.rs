@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
+use std::time::{Duration, Instant};
 
 /// What `/proc/PID/stat` says of a process, see proc_pid_stat(5).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +19,17 @@ pub struct Stat {
     pub start: u64,
     /// It has ended and waits for its parent to take the status.
     pub zombie: bool,
+    /// It has a program, which is not known to have an empty environment.
+    may_have_environment: bool,
 }
 
 /// A real one is below 1 KiB: numbers, and a name of 15 bytes.
 const STAT_BYTES_MAX: u64 = 4 << 10;
 /// The kernel's own limit for arguments and environment is 6 MiB at the usual stack size.
 const ENVIRON_BYTES_MAX: u64 = 6 << 20;
+/// How long a process may take to become another program: it reads that from the disk.
+const EXEC_TIME_MAX: Duration = Duration::from_secs(1);
+const EXEC_PAUSE: Duration = Duration::from_micros(100);
 /// 10^6 children of one thread.
 const CHILDREN_BYTES_MAX: u64 = 8 << 20;
 
@@ -48,14 +54,32 @@ impl Stat {
             group: number(2)?,
             session: number(3)?,
             start: fields.get(19)?.parse().ok()?,
+            may_have_environment: match (fields.get(20), fields.get(47..49)) {
+                // No memory: a kernel thread, or one that has ended.
+                (None | Some(&"0"), _) | (_, None) => false,
+                // Both ends are 0 while the process is becoming another program.
+                (_, Some(ends)) => ends[0] != ends[1] || ends[1] == "0",
+            },
         })
     }
 }
 
 /// The value of a variable in the environment that a process was started with. None when it has
 /// none, has ended, overwrote its environment, or belongs to another user.
+///
+/// While a process becomes another program it seems to have no environment. Whoever takes it for a stranger
+/// then leaves it behind: so this waits for it.
 pub fn environment_of(pid: i32, variable: &str) -> Option<String> {
-    let environ = read(&format!("/proc/{pid}/environ"), ENVIRON_BYTES_MAX).ok()?;
+    let path = format!("/proc/{pid}/environ");
+    let give_up = Instant::now() + EXEC_TIME_MAX;
+    let mut environ = read(&path, ENVIRON_BYTES_MAX).ok()?;
+    while environ.is_empty()
+        && Stat::of(pid).is_some_and(|stat| stat.may_have_environment)
+        && Instant::now() < give_up
+    {
+        std::thread::sleep(EXEC_PAUSE);
+        environ = read(&path, ENVIRON_BYTES_MAX).ok()?;
+    }
     environ.split(|byte| *byte == 0).find_map(|entry| {
         let value = entry
             .strip_prefix(variable.as_bytes())?
@@ -157,9 +181,10 @@ mod tests {
 
     #[test]
     fn stat_lines() {
-        let check = |name: &str, state: &str, zombie: bool| {
+        let check = |name: &str, state: &str, memory: &str, expected: (bool, bool)| {
+            let (zombie, may_have_environment) = expected;
             let line = format!(
-                "7 ({name}) {state} 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n"
+                "7 ({name}) {state} 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 {memory}\n"
             );
             let expected = Stat {
                 pid: 7,
@@ -169,12 +194,18 @@ mod tests {
                 session: 3,
                 start: 12345,
                 zombie,
+                may_have_environment,
             };
-            assert_eq!(Stat::parse(&line), Some(expected));
+            assert_eq!(Stat::parse(&line), Some(expected), "{line}");
         };
-        check("fio", "S", false);
-        check("a) R 9 9 (b", "Z", true);
-        check("", "X", true);
+        let with_ends = |size: &str, ends: &str| format!("{size} 9{} {ends} 0", " 0".repeat(25));
+        check("fio", "S", &with_ends("100", "5 8"), (false, true));
+        check("emptied", "S", &with_ends("100", "8 8"), (false, false));
+        check("becoming", "S", &with_ends("100", "0 0"), (false, true));
+        check("kernel", "S", &with_ends("0", "0 0"), (false, false));
+        check("old", "S", "100 9", (false, false));
+        check("a) R 9 9 (b", "Z", &with_ends("0", "0 0"), (true, false));
+        check("", "X", &with_ends("0", "0 0"), (true, false));
         for broken in [
             "",
             "7",
@@ -197,6 +228,22 @@ mod tests {
         let path = std::env::var("PATH").unwrap();
         assert_eq!(environment_of(me(), "PATH"), Some(path));
         assert_eq!(environment_of(me(), "PAT"), None);
+    }
+
+    #[test]
+    fn the_environment_of_a_program_that_is_just_being_started() {
+        for _ in 0..300 {
+            // Returns when the kernel has let go of our memory, before the new program is in place.
+            let mut child = std::process::Command::new("/bin/sleep")
+                .arg("60")
+                .env("WHOSE", "ours")
+                .spawn()
+                .unwrap();
+            let found = environment_of(child.id() as i32, "WHOSE");
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert_eq!(found.as_deref(), Some("ours"));
+        }
     }
 
     #[test]

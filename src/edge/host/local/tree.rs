@@ -189,9 +189,19 @@ impl Tree {
 
     /// Its living processes. Reaps those of its dead that nobody else will, not the main one.
     fn look(&mut self) -> Vec<Process> {
+        loop {
+            let (found, has_reaped) = self.look_once();
+            // One that has ended since our children were listed may have left us another one.
+            if !found.is_empty() || !has_reaped {
+                return found;
+            }
+        }
+    }
+
+    fn look_once(&mut self) -> (Vec<Process>, bool) {
         let children = Children::now();
         let us = std::process::id() as i32;
-        let mut found = Vec::new();
+        let (mut found, mut has_reaped) = (Vec::new(), false);
         let mut queue = vec![us];
         while let Some(parent) = queue.pop() {
             for pid in children.of(parent) {
@@ -202,6 +212,7 @@ impl Tree {
                 if process.stat.zombie {
                     if parent == us && self.is_dead_of_ours(&process.stat) {
                         reap(pid);
+                        has_reaped = true;
                     }
                 } else if parent != us || self.has(&process.stat) {
                     self.known.insert(pid, process.stat.start);
@@ -210,7 +221,7 @@ impl Tree {
                 }
             }
         }
-        found
+        (found, has_reaped)
     }
 
     /// Whether a child of ours belongs here.

@@ -1,0 +1,222 @@
+//! Owns the tests of change points and of what a night adds to them, as a caller sees them.
+//! Does not know how they are looked for.
+
+use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::history::{Standing, append, review};
+use proptest::prelude::*;
+
+/// Noise of about ±1 % without a pattern.
+fn noise(i: usize) -> f64 {
+    1.0 + 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5)
+}
+
+fn series(n: usize, level: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
+    (0..n).map(|i| Some(level(i) * noise(i))).collect()
+}
+
+fn indices(series: &[Option<f64>]) -> Vec<usize> {
+    changes(series, &Options::default())
+        .iter()
+        .map(|change| change.index)
+        .collect()
+}
+
+#[test]
+fn steps_are_found_and_spikes_are_not() {
+    let check = |level: fn(usize) -> f64, expected: &[usize]| {
+        assert_eq!(indices(&series(120, level)), expected)
+    };
+    check(|_| 50.0, &[]);
+    check(|i| if i < 70 { 50.0 } else { 52.0 }, &[70]);
+    check(|i| if i < 70 { 50.0 } else { 25.0 }, &[70]);
+    check(
+        |i| if (40..80).contains(&i) { 52.0 } else { 50.0 },
+        &[40, 80],
+    );
+    // One, two and three wild points are no level.
+    check(|i| if i == 60 { 5e6 } else { 50.0 }, &[]);
+    check(|i| if (60..63).contains(&i) { 90.0 } else { 50.0 }, &[]);
+    // Values of zero and below are looked at as they are.
+    check(|i| if i < 70 { -50.0 } else { -60.0 }, &[70]);
+}
+
+#[test]
+fn short_constant_and_exact_series() {
+    let check = |values: &[f64], expected: &[usize]| {
+        let series: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+        assert_eq!(indices(&series), expected, "{values:?}");
+    };
+    check(&[], &[]);
+    check(&[1.0], &[]);
+    check(&[1.0, 9.0], &[]);
+    check(&[7.0; 50], &[]);
+    check(&[0.0; 50], &[]);
+    // An instruction count that moved by a millionth.
+    let exact: Vec<f64> = (0..40)
+        .map(|i| if i < 25 { 1e6 } else { 1e6 + 1.0 })
+        .collect();
+    check(&exact, &[25]);
+    check(&[f64::NAN, f64::INFINITY, f64::NEG_INFINITY], &[]);
+}
+
+#[test]
+fn gaps_are_passed_over_and_counted() {
+    let mut all = series(120, |i| if i < 70 { 50.0 } else { 53.0 });
+    for gap in (0..120).filter(|i| i % 7 == 3 || (60..70).contains(i)) {
+        all[gap] = None;
+    }
+    assert_eq!(indices(&all), [70]);
+}
+
+#[test]
+fn a_change_tells_its_size() {
+    let found = changes(
+        &series(200, |i| if i < 90 { 50.0 } else { 55.0 }),
+        &Options::default(),
+    );
+    let [low, high] = found[0].ci95.unwrap();
+    assert!(low < 1.1 && 1.1 < high && high - low < 0.01, "{found:?}");
+    assert!((found[0].before - 50.0).abs() < 0.3 && (found[0].after - 55.0).abs() < 0.3);
+    let across = changes(
+        &series(80, |i| if i < 40 { -5.0 } else { 5.0 }),
+        &Options::default(),
+    );
+    assert_eq!((across[0].index, across[0].ratio), (40, None));
+}
+
+#[test]
+fn changes_too_small_to_matter_are_left_out() {
+    let all = series(300, |i| [100.0, 103.0, 120.0][i / 100]);
+    let options = Options {
+        min_effect: 0.05,
+        ..Options::default()
+    };
+    assert_eq!(indices(&all), [100, 200]);
+    let found = changes(&all, &options);
+    assert_eq!(found.iter().map(|c| c.index).collect::<Vec<_>>(), [200]);
+}
+
+fn levels_only(series: &[Option<f64>]) -> Vec<usize> {
+    let options = Options {
+        trends: false,
+        ..Options::default()
+    };
+    let found = changes(series, &options);
+    found.iter().map(|change| change.index).collect()
+}
+
+#[test]
+fn a_trend_that_bends_is_one_change_and_not_a_flight_of_steps() {
+    let check = |level: fn(f64) -> f64, at: &[usize]| {
+        let all = series(240, |i| level(i as f64));
+        let found = indices(&all);
+        let near = |(found, at): (&usize, &usize)| found.abs_diff(*at) <= 5;
+        let is_right = found.len() == at.len() && found.iter().zip(at).all(near);
+        assert!(is_right, "{found:?}, not {at:?}");
+        let steps = levels_only(&all);
+        assert!(steps.len() > at.len(), "{steps:?}");
+    };
+    // Slower night by night, until somebody mends it; a recovery that ends; a step within a trend.
+    check(|i| 100.0 + 0.2 * (i - 120.0).max(0.0), &[120]);
+    check(|i| 100.0 + 0.3 * (90.0 - i).max(0.0), &[90]);
+    check(
+        |i| 100.0 + 0.1 * i + if i < 150.0 { 0.0 } else { 12.0 },
+        &[150],
+    );
+}
+
+#[test]
+fn a_drift_without_a_bend_is_told_as_steps() {
+    let all = series(240, |i| 100.0 + 0.1 * i as f64);
+    assert_eq!(indices(&all), levels_only(&all));
+    assert!(!indices(&all).is_empty());
+}
+
+#[test]
+fn a_step_is_found_in_a_season() {
+    let weekly = |i: usize| [1.0, 1.03, 1.05, 1.03, 1.0, 0.96, 0.93][i % 7];
+    let all = series(210, |i| weekly(i) * if i < 140 { 100.0 } else { 102.0 });
+    assert_eq!(indices(&all), [140]);
+    assert!(levels_only(&all).is_empty());
+    // Two weeks and one night missing: the days stay the same days.
+    let mut gaps = all.clone();
+    gaps[90] = None;
+    gaps[57..71].fill(None);
+    assert_eq!(indices(&gaps), [140]);
+    assert!(indices(&series(210, |i| 100.0 * weekly(i))).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn units_do_not_matter(step in 1.05..2.0f64, scale in 1e-3..1e3f64, at in 30usize..90) {
+        let one = series(120, |i| if i < at { 50.0 } else { 50.0 * step });
+        let other: Vec<Option<f64>> = one.iter().map(|x| x.map(|x| x * scale)).collect();
+        prop_assert_eq!(indices(&one), indices(&other));
+        prop_assert_eq!(indices(&one), vec![at]);
+    }
+
+    #[test]
+    fn any_input_gives_ordered_changes_and_finite_numbers(
+        values in prop::collection::vec(prop_oneof![
+            4 => (-1e3..1e3f64).prop_map(Some),
+            1 => Just(None),
+            1 => Just(Some(0.0)),
+            1 => Just(Some(1e300)),
+            1 => Just(Some(-1e-300)),
+        ], 0..80),
+    ) {
+        let found = changes(&values, &Options::default());
+        prop_assert!(found.windows(2).all(|pair| pair[0].index + 5 <= pair[1].index));
+        for change in &found {
+            prop_assert!(values[change.index].is_some());
+            prop_assert!(change.before.is_finite() && change.after.is_finite());
+        }
+        prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
+    }
+}
+
+/// A series of 100 with steps by factors.
+fn stepped(n: usize, steps: &[(usize, f64)]) -> Vec<Option<f64>> {
+    let factor = |i: usize| -> f64 { steps.iter().filter(|s| i >= s.0).map(|s| s.1).product() };
+    series(n, |i| 100.0 * factor(i))
+}
+
+#[test]
+fn nights_add_changes_and_never_move_reported_ones() {
+    let all = stepped(400, &[(60, 1.1), (150, 0.95), (320, 1.08)]);
+    let mut reported: Vec<usize> = Vec::new();
+    for night in 1..=all.len() {
+        let new = append(&all[..night], &reported, &Options::default());
+        assert!(
+            new.iter()
+                .all(|change| reported.iter().all(|old| change.index > *old))
+        );
+        reported.extend(new.iter().map(|change| change.index));
+    }
+    assert_eq!(reported, [60, 150, 320]);
+    let fresh = changes(&all, &Options::default());
+    assert_eq!(
+        review(&reported, &fresh, &Options::default()),
+        [Standing::Stands; 3]
+    );
+}
+
+#[test]
+fn a_review_says_what_moved_and_what_went() {
+    let fresh = changes(&stepped(200, &[(100, 1.2)]), &Options::default());
+    let got = review(&[40, 98, 100], &fresh, &Options::default());
+    assert_eq!(
+        got,
+        [
+            Standing::Gone,
+            Standing::Moved { to: 100 },
+            Standing::Stands
+        ]
+    );
+}
+
+#[test]
+fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
+    assert_eq!(append(&[], &[], &Options::default()), []);
+    assert_eq!(append(&stepped(30, &[]), &[50], &Options::default()), []);
+}
