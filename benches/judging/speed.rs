@@ -28,6 +28,11 @@ pub fn run(quick: bool) {
             )
         })
         .collect();
+    let levels = Options {
+        trends: false,
+        ..options
+    };
+    let plain = timed(&series, |series| changes(series, &levels).len());
     let night = timed(&reported, |(series, reported)| {
         append(series, reported, &options).len()
     });
@@ -41,6 +46,11 @@ pub fn run(quick: bool) {
             peak_memory()
         ),
         "10,000 in 2 s and 200 MB",
+    );
+    figure(
+        "speed: the same, levels alone",
+        format!("{:.2} s of processor time", plain.processor),
+        "",
     );
     figure(
         &format!("speed: one night appended to {count} series"),

@@ -118,8 +118,9 @@ pub fn bends(
     };
     let lines = Lines::of(x.iter().enumerate().map(tame).collect());
     let whole = lines.fit(0, n);
-    // Not `>`: squares that overflow are no numbers.
-    if !(whole.about_line <= TREND_LEAVES * whole.about_mean) {
+    // Squares that overflow are no numbers, and no trend.
+    let has_trend = whole.about_line <= TREND_LEAVES * whole.about_mean;
+    if !has_trend {
         return None;
     }
     let mut noise = lines.noise(sigma)?;
