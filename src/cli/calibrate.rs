@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{Choosing, Done, Session, signals};
+use super::session::{Choosing, Ran, Session, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
@@ -16,7 +16,7 @@ use crate::edge::store::Store;
 use crate::report::calibration::{Calibration, text};
 use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
-use crate::run::execute::Summary;
+use crate::run::execute::Tally;
 use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
 use crate::run::progress::say;
 use crate::run::samples::Samples;
@@ -40,10 +40,10 @@ pub struct CalibrateArgs {
     judged_for: Option<String>,
 }
 
-pub fn calibrate(mut args: CalibrateArgs) -> Exit {
+pub fn calibrate(args: CalibrateArgs) -> Exit {
     let mut sources = Sources::default();
     let json = args.common.json;
-    match block_on(measured(&mut args, &mut sources)) {
+    match block_on(measured(&args, &mut sources)) {
         Ok((calibration, exit)) => {
             match json {
                 true => show::document(&calibration),
@@ -56,15 +56,11 @@ pub fn calibrate(mut args: CalibrateArgs) -> Exit {
 }
 
 async fn measured(
-    args: &mut CalibrateArgs,
+    args: &CalibrateArgs,
     sources: &mut Sources,
 ) -> Result<(Calibration, Exit), Stop> {
     let machine = &args.machine;
-    args.common.only.push(format!(
-        "machine == '{}'",
-        machine.replace(['\'', '\\'], "")
-    ));
-    let loaded = load(&args.common, sources)?;
+    let mut loaded = load(&args.common, sources)?;
     if loaded.matrix.machine(machine).is_none() {
         let known = loaded
             .matrix
@@ -76,6 +72,8 @@ async fn measured(
             "there is no machine `{machine}`; {help}"
         )));
     }
+    let only = format!("machine == '{}'", machine.replace(['\'', '\\'], ""));
+    loaded.narrow(&only, sources)?;
     let (judged_for, repetitions) = repetitions(&loaded.matrix, args)?;
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
@@ -91,7 +89,13 @@ async fn measured(
         progress: &progress,
     };
     let plan = session.plan()?;
-    let mut chosen = choosing.choose(&plan, &loaded, Some(&store.borrow()), None)?;
+    let mut chosen = choosing.choose(
+        &plan,
+        &loaded,
+        &looked.machines,
+        Some(&store.borrow()),
+        None,
+    )?;
     chosen.known.measure_all(&plan, args.rounds);
     let names = BTreeSet::from([machine.clone()]);
     let mut signals = signals()?;
@@ -99,9 +103,9 @@ async fn measured(
     drop(signals);
     session.finished(
         done.as_ref()
-            .map_or(&Summary::default(), |done| &done.summary),
+            .map_or(&Tally::default(), |done| &done.summary),
     );
-    let Done { id, summary, .. } = done?;
+    let Ran { id, summary, .. } = done?;
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());

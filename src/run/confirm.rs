@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dispatch::Stored;
 use super::event::Event;
-use super::execute::{self, Job, RunError, Stops, Summary};
-use super::family::{Again, Answer, Beside, answers, groups, policy};
+use super::execute::{self, Job, RunError, Stops, Tally};
+use super::family::{Answer, Beside, Rerun, answers, groups, policy};
 use super::lookup::machine_of;
 use super::repeat::Repetition;
 use super::samples::Samples;
@@ -32,10 +32,10 @@ pub async fn confirm(
     machines: &BTreeSet<String>,
     is_built: &dyn Fn(u32) -> bool,
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
-    let mut total = Summary::default();
+    let mut total = Tally::default();
     if !is_wanted(plan) {
         return Ok(total);
     }
@@ -99,6 +99,25 @@ pub fn is_begun(plan: &Plan, store: &Store) -> Result<bool, StoreError> {
     Ok(is_wanted(plan) && !unfinished(plan, store)?.is_empty())
 }
 
+/// Forgets what was confirmed of comparisons both sides of which are measured anew: from now on all their samples count.
+pub fn forget(
+    plan: &Plan,
+    is_new: &dyn Fn(usize) -> bool,
+    store: &Store,
+) -> Result<(), StoreError> {
+    let runs = plan.steps.runs.keys.iter().enumerate();
+    let new: BTreeSet<&Key> = runs
+        .filter(|(run, _)| is_new(*run))
+        .map(|it| it.1)
+        .collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut pairs: Vec<Pair> = store.confirmations()?.into_keys().collect();
+    pairs.retain(|(baseline, candidate, _)| new.contains(baseline) && new.contains(candidate));
+    store.forget_confirmations(&pairs)
+}
+
 /// Comparisons that a plan wants to be confirmed, and of which further rounds may be wanted.
 fn unfinished(plan: &Plan, store: &Store) -> Result<Vec<Pair>, StoreError> {
     let mut all = store.confirmations()?;
@@ -127,8 +146,9 @@ fn eligible(
 ) -> Result<Vec<Answer>, RunError> {
     let plan = job.plan;
     let store = job.site.store.borrow();
-    let beside = Beside::read(plan, &store, preset)?;
-    let mut answers = answers(plan, &Samples::of(plan, &store)?, &beside)
+    let samples = Samples::of(plan, &store)?;
+    let beside = Beside::read(plan, &store, &samples, preset)?;
+    let mut answers = answers(plan, &samples, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
     answers.retain(|answer| {
         let compare = &plan.compares[answer.compare];
@@ -147,7 +167,7 @@ fn runs_of(plan: &Plan, answer: &Answer) -> Runs {
 }
 
 /// How far a confirmation is that has begun and not ended.
-fn begun(answer: &Answer) -> Option<Again> {
+fn begun(answer: &Answer) -> Option<Rerun> {
     answer.again.filter(|again| !again.noted.finished)
 }
 
@@ -244,7 +264,7 @@ pub async fn extra_rounds(
     runs: &BTreeSet<u32>,
     (from, to): (u32, u32),
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let finished = finished(job, runs)?;
     let missing_of = |run: u32| {
         let had = finished.get(&run)?;
@@ -254,7 +274,7 @@ pub async fn extra_rounds(
     let missing: Vec<u32> = steps.map(|run| missing_of(run).unwrap_or(0)).collect();
     let cells = missing.iter().filter(|missing| **missing > 0).count();
     if cells == 0 {
-        return Ok(Summary::default());
+        return Ok(Tally::default());
     }
     let repeat = Repeat::times(to - from);
     let plan = Plan {
