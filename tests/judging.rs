@@ -139,6 +139,72 @@ fn findings_are_measured_again_before_they_count_as_confirmed() {
     assert_eq!(again["verdicts"], report["verdicts"]);
 }
 
+/// Medians of the rounds in `rounds` of each version, by metric and cell.
+fn medians(lab: &Lab, rounds: std::ops::Range<u32>) -> Vec<(String, String, [f64; 2])> {
+    let file = lab.folder.path().join(".matrix/matrix.db");
+    let database = rusqlite::Connection::open(file).unwrap();
+    let mut statement = database
+        .prepare("SELECT cell, metric, value, version FROM samples WHERE round BETWEEN ?1 AND ?2 ORDER BY value")
+        .unwrap();
+    let read = |row: &rusqlite::Row| {
+        Ok((
+            row.get::<_, String>(0)?,
+            row.get::<_, String>(1)?,
+            row.get::<_, f64>(2)?,
+            row.get::<_, String>(3)?,
+        ))
+    };
+    let rows = statement
+        .query_map([rounds.start, rounds.end - 1], read)
+        .unwrap();
+    let mut values: std::collections::BTreeMap<(String, String), [Vec<f64>; 2]> =
+        Default::default();
+    for (cell, metric, value, version) in rows.map(Result::unwrap) {
+        let cell = cell.replace(&format!("version={version},"), "");
+        let sides = values.entry((cell, metric)).or_default();
+        sides[usize::from(version == "v2")].push(value);
+    }
+    let middle = |side: &Vec<f64>| (side[(side.len() - 1) / 2] + side[side.len() / 2]) / 2.0;
+    let all = values.into_iter();
+    all.map(|((cell, metric), sides)| (cell, metric, [middle(&sides[0]), middle(&sides[1])]))
+        .collect()
+}
+
+#[test]
+fn all_of_a_row_is_told_of_the_same_samples_also_after_fresh_ones() {
+    let lab = Lab::new(&matrix("effects = { v2 = \"+6%\" }", "repeat = 5"));
+    let check = |report: &Value, rounds: std::ops::Range<u32>| {
+        let expected = medians(&lab, rounds);
+        assert_eq!(expected.len(), 4);
+        for (cell, metric, [base, cand]) in expected {
+            let mut rows = report["verdicts"].as_array().unwrap().iter();
+            let row = rows.find(|row| row["cell"] == *cell && row["metric"] == *metric);
+            let row = row.unwrap_or_else(|| panic!("{cell} {metric}: {report}"));
+            assert_eq!(row["confirmed"], true);
+            assert_eq!(row["n"], serde_json::json!([8, 8]));
+            let near = |name: &str, value: f64| {
+                let told = row[name].as_f64().unwrap();
+                assert!((told / value - 1.0).abs() < 1e-9, "{name}: {told} {value}");
+            };
+            near("baseline_median", base);
+            near("candidate_median", cand);
+        }
+    };
+    let (report, _) = lab.run(&["v1/", "v2/"]);
+    check(&report, 5..13);
+    // Measured again, and confirmed again by rounds of its own.
+    let (fresh, _) = lab.json(&[
+        "run",
+        "m.toml",
+        "--fresh",
+        "--version",
+        "v1/",
+        "--version",
+        "v2/",
+    ]);
+    check(&fresh, 18..26);
+}
+
 #[test]
 fn an_interrupted_confirmation_goes_on_with_the_next_run() {
     let lab = Lab::new(&matrix("effects = { v2 = \"+6%\" }", "repeat = 5"));
@@ -594,8 +660,11 @@ fn calibration_tells_noise_and_what_is_seen_through_it() {
             .iter()
             .all(|cell| cell["n"] == 40)
     );
-    let (wrong, status) = lab.json(&["calibrate", "m.toml", "--machine", "y"]);
-    assert_eq!(status, 2, "{wrong}");
+    let wrong = lab.matrix(&["calibrate", "m.toml", "--machine", "y"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(said.contains("there is no machine `y`"), "{said}");
+    assert!(!said.contains("--only"), "{said}");
 }
 
 #[test]
@@ -700,4 +769,13 @@ fn a_version_may_be_a_folder() {
     };
     assert!(message("b=missing/").contains("there is no folder `missing/`"));
     assert!(message("installed=a/").contains("is no name for a version"));
+    let remedy = |version| format!("has a `/` at its end, `--version {version}/`");
+    fs::create_dir_all(lab.folder.path().join("sub")).unwrap();
+    for version in ["a", "b=a", "b=./a", "sub/../a"] {
+        assert!(
+            message(version).contains(&remedy(version)),
+            "{}",
+            message(version)
+        );
+    }
 }

@@ -349,7 +349,7 @@ fn past_of_small(place: &Place) {
         "past.toml",
         &format!(
             "[matrix]\nname = \"past\"\n[machines.x]\nvia = \"null\"\neffects = {{ {} }}\n\
-             [axes]\nmachine = [\"x\"]\n[run]\ncommand = \"x\"\nparser = \"fio\"\n[metrics.v]\n",
+             [axes]\nmachine = [\"x\"]\n[run]\ncommand = \"x\"\nparser = \"fio\"\n[metrics.v]\nbetter = \"lower\"\n",
             slower.join(", ")
         ),
     );

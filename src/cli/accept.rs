@@ -14,6 +14,7 @@ use crate::report::changes::causes;
 use crate::report::model::{AcceptedRow, FORMAT};
 use crate::report::text::accepted_line;
 use crate::run::command::now_ms;
+use crate::run::past::Point;
 use crate::run::progress::say;
 use crate::words::diag::{Diagnostic, Sources};
 use crate::words::units::count;
@@ -96,13 +97,32 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
     let Some(reason) = reason else {
         return Err(Stop::message("say why it is accepted: `--reason TEXT`"));
     };
+    let named = &args.common.versions;
+    let of_versions = |what: String| match named.is_empty() {
+        true => what,
+        false => format!("{what} of {}", named.join(", ")),
+    };
     let (what, series) = match (&args.cell, args.change, args.common.only.is_empty()) {
-        (None, Some(id), true) => (format!("change {id}"), of_change(records, id)?),
-        (Some(cell), None, true) => {
-            let cell = records.cell(cell)?;
-            (cell.clone(), latest(records, &|id| id.cell == cell))
+        (None, Some(id), true) if named.is_empty() => {
+            (format!("change {id}"), of_change(records, id)?)
         }
-        (None, None, false) => (args.common.only.join(" and "), latest(records, &|_| true)),
+        (None, Some(_), _) => {
+            return Err(Stop::message(
+                "a change is accepted with all that it moved: leave `--only` and `--version` out",
+            ));
+        }
+        (Some(cell), None, true) => {
+            let mut parts = cell.split(',');
+            let version = parts.find_map(|part| part.strip_prefix("version="));
+            let own = records.cell(cell)?;
+            let is_it = |point: &Point| version.is_none_or(|version| *point.version == *version);
+            let series = latest(records, &|id, point| id.cell == own && is_it(point));
+            (of_versions(cell.clone()), series)
+        }
+        (None, None, false) => {
+            let only = args.common.only.join(" and ");
+            (of_versions(only), latest(records, &|_, _| true))
+        }
         _ => {
             return Err(Stop::message(
                 "name what is accepted by one of: a cell, `--only EXPR`, `--change ID`",
@@ -159,14 +179,22 @@ fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
         .collect())
 }
 
-/// Series from their last point on.
-fn latest(records: &Records, wanted: &dyn Fn(&SeriesId) -> bool) -> Vec<AcceptedFrom> {
-    let own = records.names.keys().filter(|id| wanted(id));
-    own.filter_map(|id| {
-        let last = records.past.series.get(id)?.points.len().checked_sub(1)?;
-        from(records, id, last)
-    })
-    .collect()
+/// Series from what was measured last, of the versions that are asked for. What was measured before may be
+/// of another text of the cell, so the order of the series does not tell.
+fn latest(records: &Records, wanted: &dyn Fn(&SeriesId, &Point) -> bool) -> Vec<AcceptedFrom> {
+    let of_version = |id: &SeriesId, point: &Point| {
+        let versions = records.versions.as_ref();
+        versions.is_none_or(|versions| versions.contains(&(id.clone(), point.version.to_string())))
+    };
+    let own = records.names.keys().filter_map(|id| {
+        let series = records.past.series.get(id)?;
+        let points = series.points.iter().chain(&series.again);
+        let last = points
+            .filter(|point| wanted(id, point) && of_version(id, point))
+            .max_by_key(|point| (point.session, point.position))?;
+        from(records, id, series.position(last.key)?)
+    });
+    own.collect()
 }
 
 fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> {
@@ -174,7 +202,7 @@ fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> 
     Some(AcceptedFrom {
         series: id.clone(),
         key: point.key,
-        version: point.version.clone(),
+        version: point.version.to_string(),
         since_ms: point.started_ms,
     })
 }

@@ -40,10 +40,10 @@ pub struct CalibrateArgs {
     judged_for: Option<String>,
 }
 
-pub fn calibrate(mut args: CalibrateArgs) -> Exit {
+pub fn calibrate(args: CalibrateArgs) -> Exit {
     let mut sources = Sources::default();
     let json = args.common.json;
-    match block_on(measured(&mut args, &mut sources)) {
+    match block_on(measured(&args, &mut sources)) {
         Ok((calibration, exit)) => {
             match json {
                 true => show::document(&calibration),
@@ -56,15 +56,11 @@ pub fn calibrate(mut args: CalibrateArgs) -> Exit {
 }
 
 async fn measured(
-    args: &mut CalibrateArgs,
+    args: &CalibrateArgs,
     sources: &mut Sources,
 ) -> Result<(Calibration, Exit), Stop> {
     let machine = &args.machine;
-    args.common.only.push(format!(
-        "machine == '{}'",
-        machine.replace(['\'', '\\'], "")
-    ));
-    let loaded = load(&args.common, sources)?;
+    let mut loaded = load(&args.common, sources)?;
     if loaded.matrix.machine(machine).is_none() {
         let known = loaded
             .matrix
@@ -76,6 +72,8 @@ async fn measured(
             "there is no machine `{machine}`; {help}"
         )));
     }
+    let only = format!("machine == '{}'", machine.replace(['\'', '\\'], ""));
+    loaded.narrow(&only, sources)?;
     let (judged_for, repetitions) = repetitions(&loaded.matrix, args)?;
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
@@ -91,7 +89,13 @@ async fn measured(
         progress: &progress,
     };
     let plan = session.plan()?;
-    let mut chosen = choosing.choose(&plan, &loaded, Some(&store.borrow()), None)?;
+    let mut chosen = choosing.choose(
+        &plan,
+        &loaded,
+        &looked.machines,
+        Some(&store.borrow()),
+        None,
+    )?;
     chosen.known.measure_all(&plan, args.rounds);
     let names = BTreeSet::from([machine.clone()]);
     let mut signals = signals()?;

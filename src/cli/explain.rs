@@ -55,7 +55,8 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
-    let chosen = Choosing::default().choose(&plan, &loaded, store.as_ref(), None)?;
+    let chosen =
+        Choosing::default().choose(&plan, &loaded, &looked.machines, store.as_ref(), None)?;
     let failures = match &store {
         Some(store) => lookup::failures(&plan, store)?,
         None => Default::default(),

@@ -102,7 +102,7 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
 }
 
 fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
-    let records = Records::read(&args.common, sources)?;
+    let records = Records::of_all_versions(&args.common, sources)?;
     let mut moved = records.changes(&|_| true, args.review)?;
     let place = (records.matrix.as_str(), records.preset.as_str());
     // With a filter not all was looked at: then nothing counts as told.
@@ -128,7 +128,7 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
 }
 
 fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
-    let records = Records::read(&args.common, sources)?;
+    let records = Records::of_all_versions(&args.common, sources)?;
     let cell = args
         .cell
         .as_deref()
@@ -190,7 +190,7 @@ fn points(records: &Records, series: &PastSeries) -> Result<Vec<CoursePoint>, St
             None => Vec::new(),
         };
         points.push(CoursePoint {
-            version: point.version.clone(),
+            version: point.version.to_string(),
             at: time(point.started_ms),
             session: point.session,
             value: point.level(),

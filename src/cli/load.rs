@@ -11,7 +11,6 @@ use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Via};
 use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
-use crate::edge::environment::Asked;
 use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::{Choice, values_of};
@@ -82,13 +81,10 @@ impl Loaded {
             let declared = self.matrix.machine(name).map(|machine| &machine.facts);
             let machine = looked.get(name).filter(|machine| machine.host.is_some());
             if let (Some(declared), Some(machine)) = (declared, machine)
-                && let Some(host) = &machine.host
+                && let Some(environment) = &machine.environment
             {
-                let asked = Asked {
-                    path: Some(PathBuf::from(&machine.places.work)),
-                    ..Asked::default()
-                };
-                let facts = tune::facts(host.as_ref(), declared, &asked).await?;
+                let mut facts = environment.facts();
+                facts.extend(declared.clone());
                 let resolved = tune::resolve(chain, &self.matrix.engine, &facts);
                 looked.set_profile(name, resolved.map_err(Stop::usage)?);
             }
@@ -140,11 +136,11 @@ impl Loaded {
         self.planned(&choice, world)
     }
 
-    /// The plan as far as names go: of no version, on machines that nobody has looked at.
-    pub fn plan_of_names(&self, common: &Common) -> Result<Plan<'_>, Stop> {
+    /// The plan as far as names go: of versions by their labels, on machines that nobody has looked at.
+    pub fn plan_of_names(&self, common: &Common, versions: Vec<String>) -> Result<Plan<'_>, Stop> {
         let choice = Choice {
             preset: common.preset.as_deref(),
-            versions: Vec::new(),
+            versions,
             against: None,
             only: self.only.clone(),
             seed: common.seed,
@@ -182,6 +178,13 @@ impl Loaded {
             diagnostics: vec![diagnostic.help(help)],
             exit: Exit::Nothing,
         }
+    }
+
+    /// Leaves only cells for which this holds too.
+    pub fn narrow(&mut self, only: &str, sources: &mut Sources) -> Result<(), Stop> {
+        let expr = expression(&self.matrix, only, sources)?;
+        self.only.push(expr);
+        Ok(())
     }
 
     /// The store, if there is one.
@@ -240,17 +243,16 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         read(&path).map(|text| (path.display().to_string(), text))
     };
     let (matrix, diagnostics) = decode::matrix(sources, file, &mut import);
-    let Some(matrix) = matrix else {
+    let Some(mut matrix) = matrix else {
         return Err(Stop::usage(diagnostics));
     };
     show::diagnostics(&diagnostics, sources);
     let (parser, monitors) = parsers(&matrix)?;
+    directions(&mut matrix, &parser)?;
     let profiles = profiles(&matrix, &folder, sources)?;
     let mut only = Vec::new();
     for text in &common.only {
-        let source = sources.add("--only", text.clone());
-        let expr = matrix.engine.expr(text, Span::new(source, 0..text.len()))?;
-        only.push(expr);
+        only.push(expression(&matrix, text, sources)?);
     }
     let slips = slips(&matrix, &only);
     show::diagnostics(&slips, sources);
@@ -275,6 +277,12 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         monitors,
         profiles,
     })
+}
+
+/// An expression as `--only` takes it.
+fn expression(matrix: &Matrix, text: &str, sources: &mut Sources) -> Result<Expr, Diagnostic> {
+    let source = sources.add("--only", text.to_owned());
+    matrix.engine.expr(text, Span::new(source, 0..text.len()))
 }
 
 /// The profiles of machines on which anything runs.
@@ -329,6 +337,29 @@ fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
             problems.splice(0..0, own);
             Err(Stop::usage(problems))
         }
+    }
+}
+
+/// Settles which direction of each metric is better: what the matrix says, else what its parser knows.
+fn directions(matrix: &mut Matrix, parser: &Parser) -> Result<(), Stop> {
+    let mut problems = Vec::new();
+    for metric in &mut matrix.metrics {
+        metric.better = metric.better.or_else(|| parser.better(&metric.from.text));
+        if metric.better.is_none() {
+            let name = &metric.name;
+            let problem = format!("nobody says which direction of `{name}` is better");
+            problems.push(
+                Diagnostic::error(problem)
+                    .at(metric.span, "the parser does not know it")
+                    .help(format!(
+                        "add `better = \"higher\"` or `better = \"lower\"` to `[metrics.{name}]`"
+                    )),
+            );
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Stop::usage(problems)),
     }
 }
 

@@ -1,18 +1,20 @@
 //! Owns what verbs about the past share: a matrix's series by the names that people use.
 //! Does not know what a verb does with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::load::{Loaded, load};
 use super::show::Stop;
 use super::{Common, Exit};
 use crate::edge::store::{Acceptance, SeriesId, Store};
+use crate::judge::history::Standing;
 use crate::plan::cell::Cells;
 use crate::report::changes::{CellChange, direction};
 use crate::report::model::time;
 use crate::run::changes::{Moved, look};
 use crate::run::family::series_of;
 use crate::run::past::{ALL_SESSIONS, Past, accepted, preset_name};
+use crate::run::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::words::diag::{Diagnostic, Sources};
 use crate::words::sample::Better;
 
@@ -34,13 +36,18 @@ pub struct Records {
     pub names: BTreeMap<SeriesId, Named>,
     pub cells: Cells,
     pub acceptances: Vec<Acceptance>,
+    /// The versions that are asked for, each of a series; None where none is.
+    pub versions: Option<BTreeSet<(SeriesId, String)>>,
 }
 
 impl Records {
     pub fn read(common: &Common, sources: &mut Sources) -> Result<Records, Stop> {
         let loaded = load(common, sources)?;
         let store = loaded.store()?.ok_or_else(|| nothing_stored(&loaded))?;
-        let plan = loaded.plan_of_names(common)?;
+        let labels = versions(common, &loaded, &store)?;
+        let plan = loaded.plan_of_names(common, labels.clone().unwrap_or_default())?;
+        let axis = plan.cells.axis("version").filter(|_| labels.is_some());
+        let mut versions = BTreeSet::new();
         let mut names = BTreeMap::new();
         for cell in 0..plan.cells.len() as u32 {
             let from = plan.metric_names(cell)?.into_iter();
@@ -50,7 +57,12 @@ impl Records {
                     unit: metric.unit.clone(),
                     better: metric.better,
                 };
-                names.insert(series_of(&plan, cell, &from), named);
+                let id = series_of(&plan, cell, &from);
+                versions.extend(axis.map(|axis| {
+                    let label = plan.cells.label(plan.cells.cell(cell as usize), axis);
+                    (id.clone(), label.to_owned())
+                }));
+                names.insert(id, named);
             }
         }
         let preset = preset_name(&loaded.matrix, common.preset.as_deref());
@@ -62,7 +74,19 @@ impl Records {
             names,
             cells: plan.cells.clone(),
             store,
+            versions: labels.map(|_| versions),
         })
+    }
+
+    /// As [`Records::read`], for a verb that tells of all versions.
+    pub fn of_all_versions(common: &Common, sources: &mut Sources) -> Result<Records, Stop> {
+        let records = Records::read(common, sources)?;
+        match records.versions {
+            None => Ok(records),
+            Some(_) => Err(Stop::message(
+                "a series goes over all versions: leave `--version` out, and `version` in `--only`",
+            )),
+        }
     }
 
     /// The change points of series that the matrix has.
@@ -86,7 +110,7 @@ impl Records {
         let holding = accepted(&self.acceptances);
         let by = holding
             .get(&moved.series)
-            .filter(|(_, from)| from.since_ms >= after.started_ms);
+            .filter(|(_, from)| series.position(from.key) >= Some(moved.index));
         Some(CellChange {
             id: moved.id,
             cell: moved.series.cell.clone(),
@@ -94,8 +118,8 @@ impl Records {
             metric: named.metric.clone(),
             unit: self.unit(&moved.series),
             index: moved.index,
-            from: before.version.clone(),
-            to: after.version.clone(),
+            from: before.version.to_string(),
+            to: after.version.to_string(),
             at: time(after.started_ms),
             session: after.session,
             verdict: direction(moved.ratio, difference, self.better(&moved.series)),
@@ -104,6 +128,10 @@ impl Records {
             before: moved.before,
             after: moved.after,
             standing: moved.standing,
+            now_at: match moved.standing {
+                Some(Standing::Moved { to }) => Some(series.points.get(to)?.version.to_string()),
+                _ => None,
+            },
             surroundings: moved.surroundings.clone(),
             accepted: by.map(|(acceptance, _)| acceptance.id),
         })
@@ -111,8 +139,7 @@ impl Records {
 
     pub fn better(&self, id: &SeriesId) -> Better {
         let declared = self.names.get(id).and_then(|named| named.better);
-        let known = self.past.series.get(id).map(|series| series.better);
-        declared.or(known).unwrap_or(Better::Higher)
+        declared.unwrap_or(Better::Higher)
     }
 
     pub fn unit(&self, id: &SeriesId) -> String {
@@ -127,6 +154,26 @@ impl Records {
         let tuple = self.cells.parse(&parts.collect::<Vec<_>>().join(","))?;
         Ok(self.cells.name(&tuple))
     }
+}
+
+/// The versions that `--version` names, or all that are stored where `--only` asks for some.
+fn versions(common: &Common, loaded: &Loaded, store: &Store) -> Result<Option<Vec<String>>, Stop> {
+    if common.against.is_some() {
+        return Err(Stop::message(
+            "nothing is compared here: leave `--against` out",
+        ));
+    }
+    let labels = common.versions.iter().map(|text| label_of(text));
+    let labels: Result<Vec<String>, VersionError> = labels.collect();
+    let labels = labels.map_err(|error| Stop::message(error.to_string()))?;
+    let mut mentions = loaded.only.iter().flat_map(|only| &only.mentions);
+    Ok(match labels.is_empty() {
+        false => Some(labels),
+        true if mentions.any(|name| name == "version") => {
+            Some(store.versions(&loaded.matrix.name, VERSIONS_MAX as u32)?)
+        }
+        true => None,
+    })
 }
 
 fn nothing_stored(loaded: &Loaded) -> Stop {

@@ -81,7 +81,9 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
-    let chosen = args.choosing.choose(&plan, &loaded, store.as_ref(), None)?;
+    let chosen = args
+        .choosing
+        .choose(&plan, &loaded, &looked.machines, store.as_ref(), None)?;
     let todo = &chosen.known.todo;
     let estimate = match todo.is_nothing() {
         true => Estimate::default(),

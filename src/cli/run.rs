@@ -215,9 +215,9 @@ fn judge(
     for line in unmatched(plan, &samples)? {
         say(&format!("warning: {line}"));
     }
-    let past = Beside::read(plan, store, common.preset.as_deref())?;
+    let past = Beside::read(plan, store, &samples, common.preset.as_deref())?;
     let mut report = model::report(plan, &samples, &past, failed)?;
-    beside::add(&mut report, plan, &samples, store, monitors)?;
+    beside::add(&mut report, plan, store, monitors)?;
     Ok(report)
 }
 
@@ -244,9 +244,13 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         progress: &progress,
     };
     let plan = session.plan()?;
-    let chosen = args
-        .choosing
-        .choose(&plan, &loaded, Some(&store.borrow()), None)?;
+    let chosen = args.choosing.choose(
+        &plan,
+        &loaded,
+        &looked.machines,
+        Some(&store.borrow()),
+        None,
+    )?;
     let begun = confirm::is_begun(&plan, &store.borrow())?;
     let mut names = chosen.known.machines(&plan, begun);
     if names.is_empty() {
@@ -269,9 +273,13 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         let others = looked.machines.iter().map(|(name, _)| name.to_owned());
         let others = others.filter(|name| !names.contains(name)).collect();
         let stored = store.borrow();
-        let chosen = args
-            .choosing
-            .choose(&plan, &loaded, Some(&stored), Some(&others))?;
+        let chosen = args.choosing.choose(
+            &plan,
+            &loaded,
+            &looked.machines,
+            Some(&stored),
+            Some(&others),
+        )?;
         if chosen.out.left_out.cells > 0 {
             session.tell(Event::LeftOut(chosen.out.left_out));
             left_out.add(chosen.out.left_out);
@@ -333,7 +341,13 @@ async fn turn(
     };
     let chosen = {
         let (plan, store) = (turn.plan()?, session.store.borrow());
-        choosing.choose(&plan, session.loaded, Some(&store), Some(names))?
+        choosing.choose(
+            &plan,
+            session.loaded,
+            &session.looked.machines,
+            Some(&store),
+            Some(names),
+        )?
     };
     let left_out = chosen.out.left_out;
     if choosing.budget.is_some_and(|left| left.is_zero()) && left_out.cells > 0 {

@@ -28,6 +28,7 @@ use crate::run::inputs;
 use crate::run::lookup::{self, StepTimes};
 use crate::run::past::preset_name;
 use crate::run::pool::Pool;
+use crate::run::prepare::Machines;
 use crate::run::progress::{Progress, Several};
 use crate::run::surroundings::Surroundings;
 use crate::words::units::{exact_duration, parse_duration};
@@ -81,12 +82,21 @@ impl Choosing {
         &self,
         plan: &Plan,
         loaded: &Loaded,
+        machines: &Machines,
         store: Option<&Store>,
         names: Option<&BTreeSet<String>>,
     ) -> Result<Chosen, Stop> {
         let known = lookup::known(plan, store, &loaded.artifacts)?;
         let asked = self.asked();
-        Ok(choose(plan, known, store, &asked, names, now_ms())?)
+        Ok(choose(
+            plan,
+            known,
+            store,
+            &asked,
+            machines,
+            names,
+            now_ms(),
+        )?)
     }
 }
 
@@ -154,7 +164,10 @@ impl<'a> Session<'a> {
             seed: self.common.seed,
             progress: self.progress,
         };
-        let result = self.work(&site, names, chosen, signals).await;
+        let result = match self.note_versions(session) {
+            Ok(()) => self.work(&site, names, chosen, signals).await,
+            Err(stop) => Err(stop),
+        };
         let outcome = match &result {
             Ok((summary, _)) if summary.interrupted => "interrupted",
             Ok((summary, _)) if !summary.failed.is_empty() => "failed",
@@ -169,6 +182,12 @@ impl<'a> Session<'a> {
             summary,
             left_out,
         })
+    }
+
+    fn note_versions(&self, session: i64) -> Result<(), Stop> {
+        let (versions, store) = (&self.looked.versions, self.store.borrow());
+        let noted = versions.note(&store, &self.loaded.matrix.name, session);
+        noted.map_err(|error| Stop::message(error.to_string()))
     }
 
     async fn work(
@@ -348,6 +367,10 @@ impl<'a> Session<'a> {
             None => execute::run(&job, &todo, &stored, repetition, stops).await,
         };
         let mut summary = summary.map_err(stop_of)?;
+        if !summary.interrupted && summary.late.is_none() {
+            let is_new = |run: usize| chosen.again.contains_key(&run) && todo.rounds[run] > 0;
+            confirm::forget(&plan, &is_new, &self.store.borrow())?;
+        }
         failed.append(&mut summary.failed);
         Ok(Tally { failed, ..summary })
     }
@@ -412,7 +435,16 @@ impl<'a> Session<'a> {
             known.measure_all(plan, rounds);
         }
         let asked = self.choosing.asked();
-        Ok(choose_again(plan, known, &store, &asked, out, now_ms())?)
+        let machines = &self.looked.machines;
+        Ok(choose_again(
+            plan,
+            known,
+            &store,
+            &asked,
+            machines,
+            out,
+            now_ms(),
+        )?)
     }
 
     /// Says what is to be done; cells and measurements by machine are returned.

@@ -31,6 +31,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
     let [baseline, candidate] = &table.names;
     let row = |(sides, (_, comparison)): (Sides, (Question, Comparison))| Row {
         runs: [NONE; 2],
+        differing: None,
         baseline_median: level(&sides.baseline),
         candidate_median: level(&sides.candidate),
         sides: [summary(&sides.baseline), summary(&sides.candidate)],

@@ -11,7 +11,6 @@ use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
 use crate::judge::monitors::{Moved, Watched, moved};
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
-use crate::run::samples::Samples;
 use crate::words::key::Key;
 use crate::words::sample::Sample;
 
@@ -60,11 +59,10 @@ pub struct MonitorsRow {
 pub fn add(
     report: &mut Report,
     plan: &Plan,
-    samples: &Samples,
     store: &Store,
     monitors: bool,
 ) -> Result<(), StoreError> {
-    report.environments = environments(&report.verdicts, samples, store)?;
+    report.environments = environments(&report.verdicts, store)?;
     report.marks = marks(plan, store)?;
     if monitors {
         report.monitors = monitors_moved(&report.verdicts, plan, store)?;
@@ -72,28 +70,10 @@ pub fn add(
     Ok(())
 }
 
-fn environments(
-    rows: &[Row],
-    samples: &Samples,
-    store: &Store,
-) -> Result<Vec<EnvironmentsRow>, StoreError> {
-    let mut of_run: HashMap<u32, &[Key]> = HashMap::new();
-    if rows.is_empty() {
-        return Ok(Vec::new());
-    }
-    for (run, _, series) in samples.iter() {
-        let known = of_run.entry(run).or_default();
-        // A metric that was added later has fewer.
-        if series.environments.len() > known.len() {
-            *known = series.environments;
-        }
-    }
+fn environments(rows: &[Row], store: &Store) -> Result<Vec<EnvironmentsRow>, StoreError> {
     let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();
     for row in rows {
-        let [a, b] = row
-            .runs
-            .map(|run| of_run.get(&run).copied().unwrap_or_default());
-        if let Some(keys) = differing(a, b) {
+        if let Some(keys) = row.differing {
             let side = |label: &str| format!("{}={label}", row.axis);
             let between = [side(&row.baseline), side(&row.candidate)];
             *found.entry((keys, between)).or_default() += 1;
@@ -118,19 +98,6 @@ fn environments(
         });
     }
     Ok(list)
-}
-
-/// The latest environments in which two sides differ; None where they have all in common, as rounds
-/// that were taken together have.
-fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
-    let only = |side: &[Key], other: &[Key]| {
-        let own = side.iter().rev().find(|key| !other.contains(key));
-        own.copied()
-    };
-    match (only(a, b), only(b, a)) {
-        (None, None) => None,
-        (of_a, of_b) => Some([of_a.or(a.last().copied())?, of_b.or(b.last().copied())?]),
-    }
 }
 
 fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
@@ -209,25 +176,4 @@ fn monitors_moved(
         }
     };
     Ok(list.into_iter().map(tell).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_the_sides_do_not_share_differs() {
-        let key = |n: u8| Key([n; 16]);
-        let check = |a: &[u8], b: &[u8], expected: Option<[u8; 2]>| {
-            let side = |side: &[u8]| side.iter().map(|n| key(*n)).collect::<Vec<_>>();
-            let expected = expected.map(|pair| pair.map(key));
-            assert_eq!(differing(&side(a), &side(b)), expected, "{a:?} {b:?}");
-        };
-        check(&[1], &[1], None);
-        check(&[1, 2], &[2, 1], None);
-        check(&[1], &[2], Some([1, 2]));
-        check(&[1, 2], &[2], Some([1, 2]));
-        check(&[1, 2], &[1, 3], Some([2, 3]));
-        check(&[], &[1], None);
-    }
 }

@@ -100,6 +100,8 @@ pub struct CellChange {
     pub after: Option<f64>,
     /// What a fresh look at the whole series says of one that was told before.
     pub standing: Option<Standing>,
+    /// The version at which it would now be seen, where that is another one.
+    pub now_at: Option<String>,
     pub surroundings: Vec<String>,
     pub accepted: Option<i64>,
 }
@@ -376,7 +378,10 @@ fn points(course: &Course, style: Style, out: &mut String) {
 
 fn standing(change: &CellChange, out: &mut String) {
     let words = match change.standing {
-        Some(Standing::Moved { to }) => format!("would now be seen at point {to}"),
+        Some(Standing::Moved { to }) => match &change.now_at {
+            Some(version) => format!("would now be seen at `{version}` (point {to})"),
+            None => format!("would now be seen at point {to}"),
+        },
         Some(Standing::Gone) => "would not be seen any more".to_owned(),
         Some(Standing::Stands) | None => return,
     };
@@ -464,6 +469,7 @@ mod tests {
             before: None,
             after: None,
             standing: None,
+            now_at: None,
             surroundings: vec!["kernel".into()],
             accepted: None,
         }

@@ -15,6 +15,7 @@ use crate::run::execute::Failed;
 use crate::run::family::{Answer, Beside, answers};
 use crate::run::samples::Samples;
 use crate::words::diag::Diagnostic;
+use crate::words::key::Key;
 use crate::words::sample::Better;
 
 /// Version of every JSON document that the program prints.
@@ -86,6 +87,9 @@ pub struct Row {
     /// Run steps of baseline and candidate.
     #[serde(skip)]
     pub runs: [u32; 2],
+    /// What the machine was like for the samples of each, where that differs.
+    #[serde(skip)]
+    pub differing: Option<[Key; 2]>,
 }
 
 /// A change that somebody accepted.
@@ -245,6 +249,7 @@ fn row(plan: &Plan, answer: Answer) -> Row {
         accepted: answer.accepted.map(|accepted| accepted.id),
         runs: [answer.baseline, answer.candidate]
             .map(|cell| plan.steps.runs.of_cell[cell as usize]),
+        differing: answer.differing,
     }
 }
 

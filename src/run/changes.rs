@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::past::{Past, PastSeries, Point};
 use crate::edge::environment::Environment;
-use crate::edge::store::{AttemptId, SeriesId, Store, StoreError};
+use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, Told};
 use crate::judge::changepoint::{Options, changes};
 use crate::judge::compare::compare_values;
 use crate::judge::history::{Standing, TAIL_MAX, append, review};
@@ -43,38 +43,36 @@ pub struct Moved {
 pub fn of_series(
     id: &SeriesId,
     series: &PastSeries,
-    told: &[(i64, Key)],
+    told: &[Told],
     until: Option<AttemptId>,
 ) -> Vec<Moved> {
     let options = Options::default();
     let levels = series.levels();
-    let mut known: BTreeMap<usize, i64> = BTreeMap::new();
-    for (number, key) in told {
+    let mut known: BTreeMap<usize, &Told> = BTreeMap::new();
+    for told in told {
         // A point that is not stored any more takes its change with it.
-        known.extend(series.position(*key).map(|index| (index, *number)));
+        known.extend(series.position(told.key).map(|index| (index, told)));
     }
     let reported: Vec<usize> = known.keys().copied().collect();
-    let new = series
-        .points
-        .iter()
-        .filter(|p| until.is_none_or(|until| p.attempt > until));
-    let found: Vec<usize> = match new.count() {
-        0 => Vec::new(),
-        n if until.is_some() && n <= TAIL_MAX / 2 => append(&levels, &reported, &options)
-            .into_iter()
-            .map(|change| change.index)
-            .collect(),
-        // Too much is new for a look at the tail.
-        _ => {
-            let last = reported.last().copied().unwrap_or(0);
-            let fresh = changes(&levels, &options).into_iter();
-            fresh
-                .map(|change| change.index)
-                .filter(|index| *index > last)
-                .collect()
+    let is_new = |point: &Point| until.is_none_or(|until| point.attempt > until);
+    // As a rule all that is new is at the end. Commits that were measured belatedly stand elsewhere: each stretch
+    // between changes is looked at as if it were the end.
+    let mut all = reported.clone();
+    let mut begin = 0;
+    for (number, end) in reported.iter().copied().chain([levels.len()]).enumerate() {
+        if let Some(new) = series.points[begin..end].iter().position(is_new) {
+            let (told, stretch) = (&reported[..number], &levels[..end]);
+            let found = match until.is_some() && end - begin - new <= TAIL_MAX / 2 {
+                true => append(stretch, told, &options),
+                // Too much is new for a look at the tail.
+                false => changes(stretch, &options),
+            };
+            let found = found.into_iter().map(|change| change.index);
+            all.extend(found.filter(|index| *index > begin));
         }
-    };
-    let all: Vec<usize> = reported.iter().chain(&found).copied().collect();
+        begin = end;
+    }
+    all.sort_unstable();
     let describe = |at: usize| {
         let index = all[at];
         let begin = if at == 0 { 0 } else { all[at - 1] };
@@ -84,10 +82,10 @@ pub fn of_series(
         let after: Vec<f64> = after.iter().flatten().copied().collect();
         let before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
         let after = &after[..after.len().min(NEIGHBOURS_MAX)];
-        let sides = compare_values(before, after, &question(series.better));
+        let sides = compare_values(before, after, &QUESTION);
         Moved {
             series: id.clone(),
-            id: known.get(&index).copied(),
+            id: known.get(&index).map(|told| told.id),
             index,
             key: series.points[index].key,
             ratio: sides.ratio,
@@ -101,14 +99,13 @@ pub fn of_series(
     (0..all.len()).map(describe).collect()
 }
 
-fn question(better: Better) -> Question {
-    Question {
-        better,
-        min_effect: 0.0,
-        level: super::family::LEVEL,
-        noise: None,
-    }
-}
+/// Only ratio and interval are asked for: they have no better direction.
+const QUESTION: Question = Question {
+    better: Better::Higher,
+    min_effect: 0.0,
+    level: super::family::LEVEL,
+    noise: None,
+};
 
 /// Looks at series as far as they are new. `deeply`: at the whole of each again, to say whether what was
 /// told still stands.
@@ -120,18 +117,16 @@ pub fn look(
     deeply: bool,
 ) -> Result<Vec<Moved>, StoreError> {
     let (told, until) = store.told(matrix, preset)?;
-    let mut by_series: HashMap<SeriesId, Vec<(i64, Key)>> = HashMap::new();
+    let mut by_series: HashMap<SeriesId, Vec<Told>> = HashMap::new();
     for told in told {
-        by_series
-            .entry(told.series)
-            .or_default()
-            .push((told.id, told.key));
+        let of_series = by_series.entry(told.series.clone()).or_default();
+        of_series.push(told);
     }
     let mut all = Vec::new();
     for (id, series) in past.series.iter().filter(|(id, _)| wanted(id)) {
         let told = by_series.get(id).map_or(&[][..], Vec::as_slice);
         let mut found = of_series(id, series, told, until);
-        if deeply {
+        if deeply || is_filled_in(series, told) {
             let old: Vec<usize> = found
                 .iter()
                 .filter(|m| m.id.is_some())
@@ -151,6 +146,15 @@ pub fn look(
     Ok(all)
 }
 
+/// Whether something that stands before a change was first measured after that was told.
+fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
+    told.iter().any(|told| {
+        let index = series.position(told.key).unwrap_or(0);
+        let mut before = series.points[..index].iter();
+        before.any(|point| point.started_ms > told.reported_ms)
+    })
+}
+
 /// Notes what is told now, and gives each its number.
 pub fn tell(
     store: &Store,
@@ -164,6 +168,7 @@ pub fn tell(
     };
     let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
     let ids = store.tell(matrix, preset, &points, until, now_ms)?;
+    store.save_points(&past.unsaved)?;
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);
     }
@@ -198,7 +203,7 @@ fn surroundings(
     });
     if let (Some((old, again)), Some(ratio)) = (original, moved.ratio)
         && old.session < after.session
-        && let Some(words) = control_says(old, again, ratio, series.better)
+        && let Some(words) = control_says(old, again, ratio)
     {
         told.push(words);
     }
@@ -241,8 +246,8 @@ pub fn differences(
 }
 
 /// Whether a control moved with the series. None where it cannot tell.
-fn control_says(old: &Point, again: &Point, ratio: f64, better: Better) -> Option<String> {
-    let control = compare_values(&old.values, &again.values, &question(better));
+fn control_says(old: &Point, again: &Point, ratio: f64) -> Option<String> {
+    let control = compare_values(&old.values, &again.values, &QUESTION);
     let [low, high] = control.ci95?;
     let holds = |value: f64| low <= value && value <= high;
     let version = &old.version;

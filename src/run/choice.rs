@@ -2,17 +2,21 @@
 //! Does not know how the command line says so, nor how a step is carried out.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::dispatch::Stored;
-use super::lookup::{Known, LookupError, StepTimes, failures};
+use super::lookup::{Known, LookupError, StepTimes, failures, machine_of};
+use super::prepare::Machines;
+use crate::edge::environment::{Environment, in_short};
 use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
-use crate::plan::steps::Subject;
+use crate::plan::steps::{NONE, Subject};
 use crate::words::key::{Key, KeyHasher};
 use crate::words::units::{count, show_duration};
 
@@ -60,10 +64,15 @@ impl LeftOut {
 }
 
 /// Why a run step is measured though it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Again {
     Forced,
-    TooOld { age: Duration, max_age: Duration },
+    TooOld {
+        age: Duration,
+        max_age: Duration,
+    },
+    /// What it is compared with is measured now, and the machine is not what it was: how it differs.
+    Elsewhere(Rc<str>),
 }
 
 impl fmt::Display for Again {
@@ -73,6 +82,7 @@ impl fmt::Display for Again {
             Again::TooOld { age, max_age } => {
                 write!(f, "too old ({} > {})", show_age(*age), show_age(*max_age))
             }
+            Again::Elsewhere(shifts) => write!(f, "environment differs: {shifts}"),
         }
     }
 }
@@ -127,10 +137,11 @@ pub fn choose(
     known: Known,
     store: Option<&Store>,
     asked: &Asked,
+    machines: &Machines,
     names: Option<&BTreeSet<String>>,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
-    let mut chosen = renew(plan, known, store, asked, now_ms)?;
+    let mut chosen = renew(plan, known, store, asked, machines, now_ms)?;
     if let Some(names) = names {
         chosen.known.keep_only(plan, names);
     }
@@ -157,21 +168,24 @@ pub fn choose_again(
     known: Known,
     store: &Store,
     asked: &Asked,
+    machines: &Machines,
     out: &Out,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
-    let mut chosen = renew(plan, known, Some(store), asked, now_ms)?;
+    let mut chosen = renew(plan, known, Some(store), asked, machines, now_ms)?;
     chosen.out = out.clone();
     chosen.leave_out(plan);
     Ok(chosen)
 }
 
-/// What is stored but is to be measured again: all of it, or what is too old.
+/// What is stored but is to be measured again: all of it, or what is too old, or what would be compared with what
+/// is measured now though the machine is another one since.
 fn renew(
     plan: &Plan,
     mut known: Known,
     store: Option<&Store>,
     asked: &Asked,
+    machines: &Machines,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
     let runs = plan.steps.runs.len();
@@ -190,7 +204,7 @@ fn renew(
         let oldest_ms =
             now_ms.saturating_sub(i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX));
         let mut taken: Vec<Vec<i64>> = vec![Vec::new(); runs];
-        store.for_each_round(&plan.steps.runs.keys, |run, started_ms| {
+        store.for_each_round(&plan.steps.runs.keys, |run, started_ms, _| {
             taken[run].push(started_ms)
         })?;
         for (run, mut taken) in taken.into_iter().enumerate() {
@@ -204,6 +218,15 @@ fn renew(
             missing[run] = least.saturating_sub(young).max(1);
             young_ones.insert(run, young);
             again.insert(run, Again::TooOld { age, max_age });
+        }
+    }
+    if let (false, Some(store)) = (asked.fresh, store) {
+        for (run, young, shifts) in elsewhere(plan, &known, &missing, store, machines)? {
+            if let Entry::Vacant(place) = again.entry(run) {
+                place.insert(Again::Elsewhere(shifts));
+                missing[run] = least.saturating_sub(young).max(1);
+                young_ones.insert(run, young);
+            }
         }
     }
     // All begin together, also what was never measured, so that rounds pair.
@@ -241,6 +264,94 @@ fn renew(
         put_out: 0,
         out: Out::default(),
     })
+}
+
+/// Run steps that are part of a comparison of which something is measured now, and that were measured when their
+/// machine was another one: how many of their last rounds count nevertheless, and how the machine differs.
+fn elsewhere(
+    plan: &Plan,
+    known: &Known,
+    missing: &[u32],
+    store: &Store,
+    machines: &Machines,
+) -> Result<Vec<(usize, u32, Rc<str>)>, StoreError> {
+    let is_due = |run: &usize| missing[*run] > 0;
+    let is_stored = |run: &usize| known.rounds.count(*run) > 0;
+    let runs = 0..missing.len();
+    let mut found = Vec::new();
+    let is_there = machines
+        .iter()
+        .any(|(_, machine)| machine.environment.is_some());
+    if !is_there
+        || !runs.clone().any(|run| is_due(&run))
+        || !runs.clone().any(|run| is_stored(&run))
+    {
+        return Ok(found);
+    }
+    let mut wanted: BTreeSet<usize> = BTreeSet::new();
+    for compare in &plan.compares {
+        let cells = (0..)
+            .zip(&compare.of_cell)
+            .filter(|(_, group)| **group != NONE);
+        let cells = cells.filter_map(|(cell, group)| {
+            let run = Some(plan.steps.runs.of_cell[cell]).filter(|run| *run != NONE)?;
+            let is_baseline = plan.cells.cell(cell)[compare.axis] == compare.baseline;
+            Some((*group as usize, is_baseline, run as usize))
+        });
+        // By group: whether the baseline is due, and whether a candidate is.
+        let mut due = vec![[false; 2]; compare.groups];
+        for (group, is_baseline, run) in cells.clone() {
+            due[group][usize::from(!is_baseline)] |= is_due(&run);
+        }
+        // One of a pair is due: then the other one is looked at, if it is stored.
+        let is_wanted = |(group, is_baseline, run): &(usize, bool, usize)| {
+            let [of_baseline, of_candidate] = due[*group];
+            is_stored(run) && (of_baseline || is_due(run) || *is_baseline && of_candidate)
+        };
+        wanted.extend(cells.filter(is_wanted).map(|(_, _, run)| run));
+    }
+    let wanted: Vec<usize> = wanted.into_iter().collect();
+    // Run steps are sorted by key.
+    let keys: Vec<Key> = wanted
+        .iter()
+        .map(|run| plan.steps.runs.keys[*run])
+        .collect();
+    let mut taken: Vec<Vec<(i64, Option<Key>)>> = vec![Vec::new(); wanted.len()];
+    store.for_each_round(&keys, |at, started_ms, environment| {
+        taken[at].push((started_ms, environment));
+    })?;
+    // By machine and environment: how the machine differs from it, if it does.
+    let mut shifts: HashMap<(&str, Key), Option<Rc<str>>> = HashMap::new();
+    for (run, mut taken) in wanted.into_iter().zip(taken) {
+        let name = machine_of(plan, run).unwrap_or("");
+        let Some(machine) = machines.get(name).filter(|it| it.environment.is_some()) else {
+            continue;
+        };
+        taken.sort_unstable_by_key(|(started_ms, _)| Reverse(*started_ms));
+        taken.truncate(plan.repeat.min as usize);
+        let (mut young, mut differs) = (0, None);
+        for key in taken.iter().map(|(_, environment)| *environment) {
+            let shifted = match key {
+                Some(key) => match shifts.get(&(name, key)) {
+                    Some(known) => known.clone(),
+                    None => {
+                        // One of a newer program cannot be compared.
+                        let text = store.environment(key)?;
+                        let before = text.and_then(|text| Environment::from_json(&text).ok());
+                        let found = before.map_or(Vec::new(), |it| machine.shifts_since(&it));
+                        let found = (!found.is_empty()).then(|| in_short(&found).into());
+                        shifts.insert((name, key), found.clone());
+                        found
+                    }
+                },
+                None => None,
+            };
+            young += u32::from(shifted.is_none());
+            differs = differs.or(shifted);
+        }
+        found.extend(differs.map(|differs| (run, young, differs)));
+    }
+    Ok(found)
 }
 
 /// Run steps whose last attempt, or whose build's, failed.

@@ -99,6 +99,25 @@ pub fn is_begun(plan: &Plan, store: &Store) -> Result<bool, StoreError> {
     Ok(is_wanted(plan) && !unfinished(plan, store)?.is_empty())
 }
 
+/// Forgets what was confirmed of comparisons both sides of which are measured anew: from now on all their samples count.
+pub fn forget(
+    plan: &Plan,
+    is_new: &dyn Fn(usize) -> bool,
+    store: &Store,
+) -> Result<(), StoreError> {
+    let runs = plan.steps.runs.keys.iter().enumerate();
+    let new: BTreeSet<&Key> = runs
+        .filter(|(run, _)| is_new(*run))
+        .map(|it| it.1)
+        .collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let mut pairs: Vec<Pair> = store.confirmations()?.into_keys().collect();
+    pairs.retain(|(baseline, candidate, _)| new.contains(baseline) && new.contains(candidate));
+    store.forget_confirmations(&pairs)
+}
+
 /// Comparisons that a plan wants to be confirmed, and of which further rounds may be wanted.
 fn unfinished(plan: &Plan, store: &Store) -> Result<Vec<Pair>, StoreError> {
     let mut all = store.confirmations()?;
@@ -127,8 +146,9 @@ fn eligible(
 ) -> Result<Vec<Answer>, RunError> {
     let plan = job.plan;
     let store = job.site.store.borrow();
-    let beside = Beside::read(plan, &store, preset)?;
-    let mut answers = answers(plan, &Samples::of(plan, &store)?, &beside)
+    let samples = Samples::of(plan, &store)?;
+    let beside = Beside::read(plan, &store, &samples, preset)?;
+    let mut answers = answers(plan, &samples, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
     answers.retain(|answer| {
         let compare = &plan.compares[answer.compare];

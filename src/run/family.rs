@@ -1,12 +1,15 @@
 //! Owns the comparisons that a plan asks for, and their answers as one family.
 //! Does not know how they are shown, nor how a finding is measured again.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
+use super::alike::{Alike, Sides};
 use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
-use super::samples::Samples;
+use super::samples::{OwnSeries, Samples};
 use crate::edge::store::{
-    Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Store, StoreError,
+    Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
 };
 use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
 use crate::judge::stats::{mean, median, stddev};
@@ -27,9 +30,10 @@ pub struct Beside {
     pub acceptances: Vec<Acceptance>,
     confirmations: HashMap<Pair, Confirmation>,
     /// What was accepted, by series, with its samples.
-    accepted: HashMap<SeriesId, (i64, AcceptedFrom, Vec<Sample>)>,
-    /// When something was first measured, where that matters.
-    first_ms: HashMap<Key, i64>,
+    accepted: HashMap<SeriesId, (i64, AcceptedFrom, OwnSeries)>,
+    alike: Alike,
+    /// When something was first measured, and where it stands in its series, where that matters.
+    first: HashMap<Key, (i64, Position)>,
 }
 
 /// One comparison of one metric.
@@ -43,9 +47,11 @@ pub struct Answer {
     /// Index into the matrix's metrics.
     pub metric: usize,
     pub unit: String,
-    /// Medians of both sides.
+    /// Medians of both sides, of the samples that the comparison rests on, as all that follows.
     pub levels: [Option<f64>; 2],
     pub sides: [Option<Summary>; 2],
+    /// The latest environments in which the sides differ.
+    pub differing: Option<[Key; 2]>,
     pub pair: Pair,
     pub question: Question,
     pub comparison: Comparison,
@@ -76,7 +82,12 @@ pub struct AcceptedBy {
 }
 
 impl Beside {
-    pub fn read(plan: &Plan, store: &Store, preset: Option<&str>) -> Result<Beside, StoreError> {
+    pub fn read(
+        plan: &Plan,
+        store: &Store,
+        samples: &Samples,
+        preset: Option<&str>,
+    ) -> Result<Beside, StoreError> {
         let preset = preset_name(plan.matrix, preset);
         // What is judged speaks for itself.
         let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
@@ -92,6 +103,7 @@ impl Beside {
         };
         let holding = accepted(&beside.acceptances);
         if holding.is_empty() {
+            beside.alike = Alike::read(store, samples.environments())?;
             return Ok(beside);
         }
         let names: HashMap<_, _> = store
@@ -102,20 +114,29 @@ impl Beside {
         let mut by_series = HashMap::new();
         for (series, (acceptance, from)) in holding {
             let stored = store.samples(&[from.key])?.into_iter();
-            let own = stored.filter(|s| names.get(&s.metric) == Some(&series.metric));
-            let samples = own.map(|stored| stored.sample).collect();
-            by_series.insert(series, (acceptance.id, from.clone(), samples));
+            let mut own = OwnSeries::default();
+            for stored in stored.filter(|s| names.get(&s.metric) == Some(&series.metric)) {
+                own.add(&stored);
+            }
+            by_series.insert(series, (acceptance.id, from.clone(), own));
         }
+        let of_accepted = by_series.values();
+        let of_accepted = of_accepted.flat_map(|(_, _, own)| own.series().environments);
+        let of_accepted = of_accepted.map(|(_, key)| *key);
+        beside.alike = Alike::read(store, samples.environments().chain(of_accepted))?;
         let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
-        let mut first_ms = HashMap::new();
+        let mut first = HashMap::new();
+        for (_, from, _) in by_series.values() {
+            first.extend(store.first_measured(from.key)?.map(|at| (from.key, at)));
+        }
         for (index, tuple) in plan.cells.iter().enumerate() {
             let (machine, cell) = place(plan, tuple);
             if cells.contains(without_version(&cell, &machine).as_str()) {
                 let key = plan.key_of(index as u32);
-                first_ms.extend(store.first_measured(key)?.map(|at| (key, at)));
+                first.extend(store.first_measured(key)?.map(|at| (key, at)));
             }
         }
-        (beside.accepted, beside.first_ms) = (by_series, first_ms);
+        (beside.accepted, beside.first) = (by_series, first);
         Ok(beside)
     }
 }
@@ -245,10 +266,10 @@ impl Asker<'_> {
             plan.key_of(candidate),
             from_candidate,
         );
-        let mut base: &[Sample] = a.samples;
+        let mut a = a;
         let mut accepted = None;
         if rule.axis.value == "version"
-            && let Some((id, from, samples)) = self.beside.accepted.get(&own)
+            && let Some((id, from, series)) = self.beside.accepted.get(&own)
             && let Some(moved) = self.moved(&pair, from)
         {
             accepted = Some(AcceptedBy {
@@ -257,13 +278,23 @@ impl Asker<'_> {
                 moved,
             });
             if moved {
-                (pair.0, base) = (from.key, samples);
+                (pair.0, a) = (from.key, series.series());
             }
         }
-        let (comparison, again) = self.compared(&pair, base, b.samples, &question);
+        let Sides {
+            samples: [base, cand],
+            differing,
+            differ,
+        } = self.beside.alike.sides(a, b);
+        let (mut comparison, again, rounds) = self.compared(&pair, &base, &cand, &question);
+        if let Some(differ) = differ.filter(|_| pair.0 != pair.1) {
+            let note = comparison.note.take().into_iter().chain([differ]);
+            comparison.note = Some(note.collect::<Vec<_>>().join("; "));
+        }
         let promise = (rule.confirm && comparison.p.is_some())
-            .then(|| self.promise(&comparison, again, base, b.samples, &question))
+            .then(|| self.promise(&comparison, again, &base, &cand, &question))
             .flatten();
+        let judged = [&base, &cand].map(|side| of_rounds(side, &rounds));
         Answer {
             compare,
             baseline,
@@ -273,8 +304,9 @@ impl Asker<'_> {
                 .unit
                 .clone()
                 .unwrap_or_else(|| known.unit.to_owned()),
-            levels: [base, b.samples].map(level),
-            sides: [base, b.samples].map(summary),
+            levels: [0, 1].map(|side| level(&judged[side])),
+            sides: [0, 1].map(|side| summary(&judged[side])),
+            differing,
             pair,
             question,
             comparison,
@@ -294,54 +326,56 @@ impl Asker<'_> {
     }
 
     /// Whether an acceptance moves the baseline of a pair, or is about its candidate; None where it
-    /// does not bear on it: both sides are older, or both newer.
+    /// does not bear on it: both sides are older, or both newer. A baseline that was measured later than what
+    /// was accepted may be of another text of the cell.
     fn moved(&self, (baseline, candidate, _): &Pair, from: &AcceptedFrom) -> Option<bool> {
         if *candidate == from.key {
             return Some(false);
         }
-        let first = |key: &Key| self.beside.first_ms.get(key).copied();
+        let first = |key: &Key| self.beside.first.get(key).copied();
+        let (measured, position) = first(baseline)?;
+        let (_, accepted) = first(&from.key)?;
         let is_between = *baseline != from.key
-            && first(baseline)? < from.since_ms
-            && from.since_ms < first(candidate)?;
+            && measured < from.since_ms
+            && position < accepted
+            && accepted < first(candidate)?.1;
         is_between.then_some(true)
     }
 
-    /// The comparison; where a rerun was made, what both looks say together.
+    /// The comparison, and the rounds that it rests on; where a rerun was made, what both looks say together.
     fn compared(
         &self,
         pair: &Pair,
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
-    ) -> (Comparison, Option<Rerun>) {
+    ) -> (Comparison, Option<Rerun>, Range<u32>) {
+        let all = 0..u32::MAX;
         if pair.0 == pair.1 && !base.is_empty() {
-            return (same_artifact(base.len()), None);
+            return (same_artifact(base.len()), None, all);
         }
         let Some(noted) = self.beside.confirmations.get(pair) else {
-            return (compare(base, cand, question), None);
+            return (compare(base, cand, question), None, all);
         };
         let first = noted.first_round;
-        let rounds = |from: u32, to: u32| {
-            let side = |side: &[Sample]| -> Vec<Sample> {
-                let rounds = side.iter().copied();
-                rounds.filter(|s| (from..to).contains(&s.round)).collect()
-            };
-            compare(&side(base), &side(cand), question)
+        let of = |rounds: Range<u32>| {
+            let [base, cand] = [base, cand].map(|side| of_rounds(side, &rounds));
+            compare(&base, &cand, question)
         };
         let reach = |side: &[Sample]| side.iter().map(|s| s.round + 1).max().unwrap_or(0);
         let reached = reach(base).min(reach(cand)).saturating_sub(first);
-        let looks: Vec<Comparison> = self
-            .policy
-            .stages()
-            .into_iter()
+        let stages = self.policy.stages().into_iter();
+        let looks: Vec<Range<u32>> = stages
             .filter(|stage| stage.is_look && stage.to <= reached)
-            .map(|stage| rounds(first, first + stage.to))
+            .map(|stage| first..first + stage.to)
             .collect();
+        let last = looks.last().cloned().unwrap_or(all);
+        let looks: Vec<Comparison> = looks.into_iter().map(of).collect();
         let again = Rerun {
             noted: *noted,
             rounds: reached,
         };
-        let told = match confirmed(&rounds(0, first), &looks, &self.policy) {
+        let told = match confirmed(&of(0..first), &looks, &self.policy) {
             Some(told) => told,
             None if noted.finished => given_up(&compare(base, cand, question)),
             None => Comparison {
@@ -349,7 +383,7 @@ impl Asker<'_> {
                 ..given_up(&compare(base, cand, question))
             },
         };
-        (told, Some(again))
+        (told, Some(again), last)
     }
 
     /// See [`Answer::promise`]; looks at all samples. None where there is nothing more to learn.
@@ -367,6 +401,15 @@ impl Asker<'_> {
         };
         open.then(|| evidence(base, cand, question))
     }
+}
+
+fn of_rounds<'s>(samples: &'s [Sample], rounds: &Range<u32>) -> Cow<'s, [Sample]> {
+    if samples.iter().all(|sample| rounds.contains(&sample.round)) {
+        return Cow::Borrowed(samples);
+    }
+    let own = samples.iter().copied();
+    own.filter(|sample| rounds.contains(&sample.round))
+        .collect()
 }
 
 /// Two versions that are the same bytes, measured once: no difference, and nothing to be compared.

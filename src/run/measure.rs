@@ -12,7 +12,7 @@ use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
 use crate::edge::store::{self, Beside, Kind, NewReading};
 use crate::plan::resolve::{MonitorWords, Words};
 use crate::words::diag::{Diagnostic, suggest};
-use crate::words::sample::{Better, Ended, Parsed, Reading};
+use crate::words::sample::{Ended, Parsed, Reading};
 
 use std::time::Instant;
 
@@ -255,7 +255,7 @@ impl Executor<'_> {
                     ),
                 name: from,
                 unit: metric.unit.clone().unwrap_or_default(),
-                better: metric.better.or(Some(Better::Higher)),
+                better: metric.better,
             })
             .collect();
         Ok(Measured {
@@ -294,12 +294,6 @@ impl Executor<'_> {
                 }
                 (ours, theirs) => ours.or(theirs),
             };
-            if better.is_none() {
-                return Err(format!(
-                    "nobody says which direction of metric `{0}` is better: add `better = \"lower\"` or `\"higher\"` to `[metrics.{0}]`",
-                    metric.name
-                ));
-            }
             chosen.push(Reading {
                 name: name.clone(),
                 value: reading.value,

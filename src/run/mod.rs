@@ -1,6 +1,7 @@
 //! Owns the way from a plan to samples.
 //! Does not know how a host runs a process (edge/host does) nor what a result means (judge does).
 
+pub mod alike;
 pub mod build;
 pub mod calibrate;
 pub mod changes;

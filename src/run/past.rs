@@ -2,13 +2,15 @@
 //! Does not know where a series changed.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use crate::config::matrix::Matrix;
-use crate::edge::store::{Acceptance, AcceptedFrom, AttemptId, SeriesId, Span, Store, StoreError};
+use crate::edge::store::{
+    Acceptance, AcceptedFrom, AttemptId, Position, SeriesId, Span, Store, StoreError, Unsaved,
+};
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
 use crate::words::key::Key;
-use crate::words::sample::Better;
 
 /// Sessions that the noise of a cell is learned from, the latest ones.
 pub const NOISE_SESSIONS_MAX: u32 = 30;
@@ -21,10 +23,11 @@ pub const ALL_SESSIONS: u32 = i32::MAX as u32;
 #[derive(Clone, Debug)]
 pub struct Point {
     pub key: Key,
-    pub version: String,
+    pub version: Rc<str>,
     pub session: i64,
     /// Milliseconds since 1970-01-01 UTC.
     pub started_ms: i64,
+    pub position: Position,
     /// The last attempt at it in this session.
     pub attempt: AttemptId,
     pub values: Vec<f64>,
@@ -41,8 +44,7 @@ impl Point {
 #[derive(Clone, Debug)]
 pub struct PastSeries {
     pub unit: String,
-    pub better: Better,
-    /// In the order in which they were first measured.
+    /// By their positions; where these are the same as they were first measured.
     pub points: Vec<Point>,
     /// What was measured again in a later session: a control, of which only the surroundings can
     /// have changed.
@@ -58,22 +60,15 @@ impl PastSeries {
         self.points.iter().position(|point| point.key == key)
     }
 
-    fn add(&mut self, new: Point) {
-        let same = |point: &&mut Point| point.key == new.key && point.session == new.session;
-        // Rounds come mixed with those of other versions of the same session, which is the last one.
-        let mut latest = self
-            .again
-            .iter_mut()
-            .rev()
-            .chain(self.points.iter_mut().rev());
-        if let Some(point) = latest.find(same) {
-            point.values.extend(new.values);
-            point.attempt = new.attempt;
-            return;
-        }
-        match self.position(new.key) {
-            None => self.points.push(new),
-            Some(_) => self.again.push(new),
+    /// `seen`: of each key so far its first half, close together: a series has many points.
+    fn add(&mut self, new: Point, seen: &mut Vec<u64>) {
+        let half = u128::from_le_bytes(new.key.0) as u64;
+        match seen.contains(&half) && self.position(new.key).is_some() {
+            true => self.again.push(new),
+            false => {
+                seen.push(half);
+                self.points.push(new);
+            }
         }
     }
 }
@@ -84,6 +79,8 @@ pub struct Past {
     pub series: BTreeMap<SeriesId, PastSeries>,
     /// The last attempt seen.
     pub until: Option<AttemptId>,
+    /// What the store reads in one piece from now on, if it is given this.
+    pub unsaved: Unsaved,
 }
 
 impl Past {
@@ -101,50 +98,95 @@ impl Past {
             matrix: &matrix.name,
             presets: [preset, unnamed],
             sessions,
+            is_kept: sessions == ALL_SESSIONS,
         };
         Past::of(store, &span, is_wanted)
     }
 
     fn of(store: &Store, span: &Span, is_wanted: &dyn Fn(Key) -> bool) -> Result<Past, StoreError> {
-        let metrics: HashMap<_, _> = store
-            .metrics()?
-            .into_iter()
-            .map(|metric| (metric.id, metric))
-            .collect();
+        // By name: the same metric may have been recorded with another unit.
+        let (mut names, mut units) = (Vec::new(), HashMap::new());
+        for metric in store.metrics()? {
+            let known = names.iter().position(|name| *name == metric.name);
+            let number = known.unwrap_or(names.len());
+            if known.is_none() {
+                names.push(metric.name);
+            }
+            units.insert(metric.id, (number, metric.unit));
+        }
+        let mut positions: HashMap<i64, HashMap<String, Position>> = HashMap::new();
+        for commit in store.commits(span.matrix)? {
+            let of_session = positions.entry(commit.session).or_default();
+            of_session.insert(commit.version, commit.position);
+        }
         let mut past = Past::default();
-        store.past(span, |sample| {
-            if !is_wanted(sample.key) {
+        let mut all: Vec<(SeriesId, PastSeries, Vec<u64>)> = Vec::new();
+        let mut places: HashMap<(String, String), usize> = HashMap::new();
+        let mut of_place: HashMap<(usize, usize), usize> = HashMap::new();
+        // Of the session that is being read: by cell its place (where there are several machines it names its own),
+        // and the version of the last point.
+        let (mut session, mut cells) = (None, HashMap::new());
+        let mut version: Rc<str> = Rc::from("");
+        past.unsaved = store.past(span, |point| {
+            if !is_wanted(point.key) {
                 return;
             }
-            // A metric whose direction nobody knows is kept, but cannot be judged.
-            let Some(metric) = metrics.get(&sample.metric) else {
+            let Some((name, unit)) = units.get(&point.metric) else {
                 return;
             };
-            let Some(better) = metric.better else {
-                return;
-            };
-            let id = SeriesId {
-                machine: sample.machine.to_owned(),
-                cell: without_version(sample.cell, sample.machine),
-                metric: metric.name.clone(),
-            };
-            past.until = Some(sample.attempt);
-            let series = past.series.entry(id).or_insert_with(|| PastSeries {
-                unit: metric.unit.clone(),
-                better,
-                points: Vec::new(),
-                again: Vec::new(),
+            past.until = past.until.max(Some(point.attempt));
+            if session != Some(point.session) {
+                session = Some(point.session);
+                cells.clear();
+            }
+            let place = *cells.entry(point.cell_number).or_insert_with(|| {
+                let cell = without_version(point.cell, point.machine);
+                let next = places.len();
+                *places
+                    .entry((cell, point.machine.to_owned()))
+                    .or_insert(next)
             });
-            series.add(Point {
-                key: sample.key,
-                version: sample.version.to_owned(),
-                session: sample.session,
-                started_ms: sample.started_ms,
-                attempt: sample.attempt,
-                values: vec![sample.value],
-                environment: sample.environment,
+            let number = *of_place.entry((place, *name)).or_insert_with(|| {
+                let id = SeriesId {
+                    machine: point.machine.to_owned(),
+                    cell: without_version(point.cell, point.machine),
+                    metric: names[*name].clone(),
+                };
+                let series = PastSeries {
+                    unit: unit.clone(),
+                    points: Vec::new(),
+                    again: Vec::new(),
+                };
+                all.push((id, series, Vec::new()));
+                all.len() - 1
             });
+            if *version != *point.version {
+                version = Rc::from(point.version);
+            }
+            let of_session = positions.get(&point.session);
+            let of_commit = of_session.and_then(|it| it.get(point.version)).copied();
+            let measured = Position {
+                ms: point.started_ms,
+                depth: 0,
+            };
+            let new = Point {
+                key: point.key,
+                version: version.clone(),
+                session: point.session,
+                started_ms: point.started_ms,
+                position: of_commit.unwrap_or(measured),
+                attempt: point.attempt,
+                values: point.values.to_vec(),
+                environment: point.environment,
+            };
+            let (_, series, seen) = &mut all[number];
+            series.add(new, seen);
         })?;
+        let all = all.into_iter().map(|(id, series, _)| (id, series));
+        past.series = all.collect();
+        for series in past.series.values_mut() {
+            series.points.sort_by_key(|point| point.position);
+        }
         Ok(past)
     }
 
@@ -188,44 +230,42 @@ mod tests {
 
     use super::*;
     use crate::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart};
+    use crate::words::sample::Better;
 
-    fn point(key: &str, session: i64, value: f64) -> Point {
+    fn point(key: &str, session: i64, values: &[f64]) -> Point {
         Point {
             key: Key::of(key.as_bytes()),
-            version: key.to_owned(),
+            version: key.into(),
             session,
             started_ms: 0,
+            position: Position::default(),
             attempt: AttemptId(0),
-            values: vec![value],
+            values: values.to_vec(),
             environment: None,
         }
     }
 
-    fn series(points: &[(&str, i64, f64)]) -> PastSeries {
+    fn series(points: &[(&str, i64, &[f64])]) -> PastSeries {
         let mut series = PastSeries {
             unit: String::new(),
-            better: Better::Higher,
             points: Vec::new(),
             again: Vec::new(),
         };
-        for (key, session, value) in points {
-            series.add(point(key, *session, *value));
+        let mut seen = Vec::new();
+        for (key, session, values) in points {
+            series.add(point(key, *session, values), &mut seen);
         }
         series
     }
 
     #[test]
     fn a_point_is_what_the_first_session_measured_of_a_state() {
-        let rounds = [
-            ("a", 1, 1.0),
-            ("b", 1, 2.0),
-            ("b", 1, 4.0),
-            ("a", 1, 3.0),
-            ("c", 2, 9.0),
-            ("a", 2, 50.0),
-            ("a", 2, 60.0),
-        ];
-        let series = series(&rounds);
+        let series = series(&[
+            ("a", 1, &[1.0, 3.0]),
+            ("b", 1, &[2.0, 4.0]),
+            ("c", 2, &[9.0]),
+            ("a", 2, &[50.0, 60.0]),
+        ]);
         assert_eq!(series.levels(), [Some(2.0), Some(3.0), Some(9.0)]);
         assert_eq!(series.again.len(), 1);
         assert_eq!(series.again[0].level(), Some(55.0));
@@ -289,6 +329,7 @@ mod tests {
             matrix: "m",
             presets: ["", ""],
             sessions: ALL_SESSIONS,
+            is_kept: false,
         };
         let noise_without = |version: &str| {
             let left_out = Key::of(version.as_bytes());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
+use crate::edge::environment::{Asked, Difference, Environment, capture, is_tunable};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
 use crate::edge::tune;
@@ -29,6 +30,8 @@ pub struct Machine {
     pub effects: BTreeMap<String, f64>,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
+    /// What it is like now, before its profile is applied; None where nothing runs.
+    pub environment: Option<Environment>,
     /// What its profile asks of it, as its facts are now.
     pub profile: Option<Resolved>,
     /// Where it is kept how to put the machine back.
@@ -85,6 +88,7 @@ impl Machines {
                     noise: declared.noise,
                     effects: declared.effects.clone(),
                     tools: Vec::new(),
+                    environment: None,
                     profile: None,
                     journal: tune::Place::default(),
                     quiet_wait: Duration::ZERO,
@@ -189,7 +193,13 @@ async fn look_at(
             folders.insert(version.label.clone(), found.await);
         }
     }
+    let places = places(options.state);
+    let asked = Asked {
+        path: Some(PathBuf::from(&places.work)),
+        ..Asked::default()
+    };
     Ok(Machine {
+        environment: Some(capture(host.as_ref(), &asked).await?),
         host: Some(host),
         via: Via::Local,
         noise: 0.0,
@@ -202,7 +212,7 @@ async fn look_at(
         build_slots: 1,
         installed,
         folders,
-        places: places(options.state),
+        places,
         programs: paths,
         missing,
     })
@@ -268,6 +278,15 @@ async fn digest(
 }
 
 impl Machine {
+    /// How it differs from what it was, in what may move results. What its profile sets is part of each key and
+    /// read back when it is applied.
+    pub fn shifts_since(&self, before: &Environment) -> Vec<Difference> {
+        let now = self.environment.as_ref();
+        let mut shifts = now.map_or(Vec::new(), |now| before.shifts(now));
+        shifts.retain(|shift| self.profile.is_none() || !is_tunable(&shift.name));
+        shifts
+    }
+
     /// Whether what was measured must be on the disk before the next measurement: writing it would
     /// disturb that one.
     pub fn waits_for_writes(&self) -> bool {

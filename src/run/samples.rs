@@ -14,8 +14,50 @@ pub struct Series<'a> {
     pub unit: &'a str,
     pub better: Option<Better>,
     pub samples: &'a [Sample],
-    /// What the machine was like, each once, the latest last; empty where that is not known.
-    pub environments: &'a [Key],
+    /// What the machine was like in each session, as far as that is known.
+    pub environments: &'a [(i64, Key)],
+}
+
+impl Series<'_> {
+    /// What the machine was like in a session.
+    pub fn environment(&self, session: i64) -> Option<Key> {
+        let mut known = self.environments.iter();
+        Some(known.find(|(it, _)| *it == session)?.1)
+    }
+}
+
+/// As [`Series`], of what belongs to no plan.
+#[derive(Clone, Debug, Default)]
+pub struct OwnSeries {
+    samples: Vec<Sample>,
+    environments: Vec<(i64, Key)>,
+}
+
+impl OwnSeries {
+    pub fn add(&mut self, stored: &StoredSample) {
+        note(&mut self.environments, stored);
+        self.samples.push(stored.sample);
+    }
+
+    pub fn series(&self) -> Series<'_> {
+        Series {
+            samples: &self.samples,
+            environments: &self.environments,
+            ..Series::default()
+        }
+    }
+}
+
+/// A machine is looked at once in a session.
+fn note(environments: &mut Vec<(i64, Key)>, stored: &StoredSample) {
+    let session = stored.sample.session;
+    let is_known = environments.iter().rev().any(|(it, _)| *it == session);
+    environments.extend(
+        stored
+            .environment
+            .filter(|_| !is_known)
+            .map(|key| (session, key)),
+    );
 }
 
 /// All samples, by run step and by the parser's name for the metric.
@@ -27,7 +69,7 @@ pub struct Samples {
     /// Those of each entry, one after the other.
     samples: Vec<Sample>,
     /// Machines stay as they are for long: few lists serve all entries.
-    environments: Vec<Vec<Key>>,
+    environments: Vec<Vec<(i64, Key)>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +112,11 @@ impl Samples {
         at.map_or_else(|_| Series::default(), |at| self.at(at))
     }
 
+    /// What the machines were like, some more than once.
+    pub fn environments(&self) -> impl Iterator<Item = Key> {
+        self.environments.iter().flatten().map(|(_, key)| *key)
+    }
+
     /// Run step, name and samples of each, in this order.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &str, Series<'_>)> {
         let entries = self.entries.iter().enumerate();
@@ -98,7 +145,7 @@ struct Gathered {
     all: Samples,
     /// Metric → its index.
     metrics: HashMap<MetricId, u32>,
-    environments: HashMap<Vec<Key>, u32>,
+    environments: HashMap<Vec<(i64, Key)>, u32>,
     /// Those of the run step at hand, by round.
     run: Vec<StoredSample>,
 }
@@ -126,11 +173,10 @@ impl Gathered {
         stored.sort_by(|a, b| name(a).cmp(name(b)));
         let mut entries = Vec::new();
         for of_one in stored.chunk_by(|a, b| name(a) == name(b)) {
-            let mut environments: Vec<Key> = Vec::new();
-            for environment in of_one.iter().filter_map(|stored| stored.environment) {
-                environments.retain(|known| *known != environment);
-                environments.push(environment);
-            }
+            let mut environments = Vec::new();
+            of_one
+                .iter()
+                .for_each(|stored| note(&mut environments, stored));
             entries.push((self.metrics[&of_one[0].metric], of_one.len(), environments));
         }
         let mut begin = self.all.samples.len();

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use crate::config::matrix::{INSTALLED, Matrix};
 use crate::edge::artifact::Artifacts;
-use crate::edge::git::{Commit, GitError, Repository, VersionSource, parse_version};
+use crate::edge::git::{
+    Commit, GitError, Oid, Repository, Standing, VersionSource, VersionSpec, parse_version,
+};
+use crate::edge::store::{Position, Store, StoreError};
 use crate::plan::steps::Digests;
 use crate::words::key::{Key, KeyHasher};
 use crate::words::pattern::Pattern;
@@ -66,6 +69,8 @@ pub struct Wanted<'a> {
 pub enum VersionError {
     #[error(transparent)]
     Git(#[from] GitError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error("{0}")]
     Asked(String),
 }
@@ -126,6 +131,40 @@ impl Versions {
         self.repository.as_ref()
     }
 
+    /// Notes which commits these versions are in a session of the matrix, and where they stand in the subject's
+    /// history: in that order results are told, whenever they were measured.
+    pub fn note(&self, store: &Store, matrix: &str, session: i64) -> Result<(), VersionError> {
+        let commits = self
+            .list
+            .iter()
+            .filter_map(|it| Some((it, it.commit.as_ref()?)));
+        let named: Vec<(&str, &Oid)> = commits
+            .map(|(version, commit)| (version.label.as_str(), &commit.id))
+            .collect();
+        let Some(repository) = self.repository.as_ref().filter(|_| !named.is_empty()) else {
+            return Ok(());
+        };
+        let known = store.commits(matrix)?.into_iter().filter_map(|known| {
+            let Position { ms, depth } = known.position;
+            let time_s = ms.div_euclid(1000);
+            Some((Oid::parse(&known.commit)?, Standing { time_s, depth }))
+        });
+        let mut standings: HashMap<Oid, Standing> = known.collect();
+        let ids: Vec<Oid> = named.iter().map(|(_, id)| (*id).clone()).collect();
+        repository.borrow().standings(&ids, &mut standings)?;
+        let position = |(id, standing): (Oid, Standing)| {
+            let Standing { time_s, depth } = standing;
+            let ms = time_s.saturating_mul(1000);
+            (id.to_string(), Position { ms, depth })
+        };
+        let positions = standings.into_iter().map(position).collect();
+        let named: Vec<(&str, &str)> = named
+            .into_iter()
+            .map(|(label, id)| (label, id.as_str()))
+            .collect();
+        Ok(store.put_commits(session, &named, &positions)?)
+    }
+
     fn add(
         &mut self,
         matrix: &Matrix,
@@ -140,17 +179,42 @@ impl Versions {
         if text.ends_with('/') {
             return self.push(folder_version(text)?);
         }
-        let spec = parse_version(text)?;
-        self.open(matrix, repo, folder, state)?;
+        let mut find = || -> Result<_, VersionError> {
+            let spec = parse_version(text)?;
+            self.open(matrix, repo, folder, state)?;
+            Ok(self.commits(&spec, text)?)
+        };
+        let (_, path) = split_folder(text);
+        let found = find().map_err(|error| match error {
+            VersionError::Asked(_)
+            | VersionError::Git(GitError::UnknownRevision { .. } | GitError::BadVersion { .. })
+                if Path::new(path).is_dir() =>
+            {
+                VersionError::Asked(format!(
+                    "`--version {text}`: `{path}` is a folder; one with programs has a `/` at its end, \
+                     `--version {text}/`"
+                ))
+            }
+            error => error,
+        })?;
+        found.into_iter().try_for_each(|(label, commit)| {
+            self.push(Version {
+                label,
+                commit: Some(commit),
+                folder: None,
+            })
+        })
+    }
+
+    /// The commits that are asked for, each with its label.
+    fn commits(&self, spec: &VersionSpec, text: &str) -> Result<Vec<(String, Commit)>, GitError> {
         let Some(repository) = &self.repository else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let repository = repository.borrow();
-        let found: Vec<(String, Commit)> = match &spec.source {
-            VersionSource::Revision(revision) => {
-                let commit = repository.resolve(revision)?;
-                vec![(spec.label.unwrap_or_else(|| revision.clone()), commit)]
-            }
+        let label = || own_label(spec, text);
+        Ok(match &spec.source {
+            VersionSource::Revision(revision) => vec![(label(), repository.resolve(revision)?)],
             VersionSource::Range(range) => {
                 let commits = repository.range(range)?;
                 commits
@@ -160,16 +224,8 @@ impl Versions {
             }
             VersionSource::Patched { revision, mbox } => {
                 let commit = repository.apply(&repository.resolve(revision)?, mbox)?;
-                vec![(spec.label.unwrap_or_else(|| text.to_owned()), commit)]
+                vec![(label(), commit)]
             }
-        };
-        drop(repository);
-        found.into_iter().try_for_each(|(label, commit)| {
-            self.push(Version {
-                label,
-                commit: Some(commit),
-                folder: None,
-            })
         })
     }
 
@@ -250,13 +306,43 @@ impl Versions {
     }
 }
 
+/// The label under which results of a version are kept, as its text tells it: nobody looks whether there is
+/// such a version.
+pub fn label_of(text: &str) -> Result<String, VersionError> {
+    if text.ends_with('/') {
+        let (label, path) = split_folder(text);
+        let own = || {
+            Path::new(path)
+                .file_name()
+                .map(|name| name.to_string_lossy())
+        };
+        return Ok(label.map_or_else(|| own().unwrap_or_default().into_owned(), str::to_owned));
+    }
+    let spec = parse_version(text)?;
+    match spec.source {
+        VersionSource::Range(_) => Err(VersionError::Asked(format!(
+            "`--version {text}` is many versions: name them one by one, as `matrix history` shows them"
+        ))),
+        _ => Ok(own_label(&spec, text)),
+    }
+}
+
+fn own_label(spec: &VersionSpec, text: &str) -> String {
+    spec.label.clone().unwrap_or_else(|| text.to_owned())
+}
+
+/// `[NAME=]path/to/folder/`.
+fn split_folder(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((label, path)) if !label.contains('/') => (Some(label), path),
+        _ => (None, text),
+    }
+}
+
 /// Reads `[NAME=]path/to/folder/`: programs from there instead of the machine's own.
 fn folder_version(text: &str) -> Result<Version, VersionError> {
     let bad = |why: String| VersionError::Asked(format!("`--version {text}`: {why}"));
-    let (label, path) = match text.split_once('=') {
-        Some((label, path)) if !label.contains('/') => (Some(label), path),
-        _ => (None, text),
-    };
+    let (label, path) = split_folder(text);
     let folder = std::fs::canonicalize(path)
         .ok()
         .filter(|folder| folder.is_dir())

@@ -119,6 +119,14 @@ impl Environment {
         facts
     }
 
+    /// The differences that may move results on their own, so that samples of before and after are not compared
+    /// without need. A name that one of the two does not have tells nothing: other programs record other names.
+    pub fn shifts(&self, after: &Environment) -> Vec<Difference> {
+        let mut differences = self.differences(after);
+        differences.retain(|it| it.before.is_some() && it.after.is_some() && shifts(&it.name));
+        differences
+    }
+
     /// What differs between two environments, by name.
     pub fn differences(&self, after: &Environment) -> Vec<Difference> {
         let names = self.values.keys().chain(after.values.keys());
@@ -149,8 +157,19 @@ pub struct Difference {
     pub may_explain: &'static str,
 }
 
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+/// The first differences, each from what to what.
+pub fn in_short(differences: &[Difference]) -> String {
+    let shown = differences.iter().take(IN_SHORT_MAX);
+    let mut shown: Vec<String> = shown.map(Difference::change).collect();
+    if differences.len() > IN_SHORT_MAX {
+        shown.push(format!("and {} more", differences.len() - IN_SHORT_MAX));
+    }
+    shown.join(", ")
+}
+
+impl Difference {
+    /// From what to what.
+    pub fn change(&self) -> String {
         let (before, after) = (words(&self.before), words(&self.after));
         // Of long lists (CPU flags) only what came and went.
         if before.len() > LIST_WORDS_MIN && after.len() > LIST_WORDS_MIN {
@@ -163,22 +182,74 @@ impl fmt::Display for Difference {
                 .filter(|word| !before.contains(word))
                 .map(|w| format!("+{w}"));
             let changes: Vec<String> = gone.chain(new).collect();
-            write!(f, "{}: {}", self.name, changes.join(" "))?;
+            format!("{}: {}", self.name, changes.join(" "))
         } else {
             let show = |value: &Option<String>| match value {
                 Some(value) => format!("`{value}`"),
                 None => "none".to_owned(),
             };
-            write!(
-                f,
-                "{}: {} → {}",
-                self.name,
-                show(&self.before),
-                show(&self.after)
-            )?;
+            let (before, after) = (show(&self.before), show(&self.after));
+            format!("{}: {before} → {after}", self.name)
         }
-        write!(f, " (may explain {})", self.may_explain)
     }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} (may explain {})", self.change(), self.may_explain)
+    }
+}
+
+/// Differences that are told in one line.
+const IN_SHORT_MAX: usize = 3;
+
+/// What may move results, by the beginning of its name. Not among them: the name of the distribution (programs that
+/// count are in the key of a result) and the size of the memory (the kernel keeps more or less of it at each boot).
+const SHIFTS: [&str; 13] = [
+    "clock.",
+    "cpu.",
+    "disk.",
+    "fs.",
+    "kernel",
+    "knob.",
+    "machine.",
+    "memory.cgroup-limit",
+    "mitigation.",
+    "numa.",
+    "sysctl.",
+    "tool.",
+    "virtual.",
+];
+
+/// Names of files and mounts, which say where something is and not what it is like.
+const PLACES: [&str; 3] = ["disk.backing-file", "fs.options", "kernel.parameter.root"];
+
+fn shifts(name: &str) -> bool {
+    SHIFTS.iter().any(|prefix| name.starts_with(prefix)) && !PLACES.contains(&name)
+}
+
+/// What host tuning can set, by the beginning of its name.
+const TUNABLE: [&str; 15] = [
+    "clock.source",
+    "cpu.count",
+    "cpu.frequency-driver",
+    "cpu.governor",
+    "cpu.idle-",
+    "cpu.online",
+    "cpu.smt",
+    "cpu.threads-per-socket",
+    "disk.merges-off",
+    "disk.read-ahead-kb",
+    "disk.requests",
+    "disk.scheduler",
+    "disk.write-",
+    "knob.",
+    "sysctl.",
+];
+
+/// Whether a profile may be what has set a value.
+pub fn is_tunable(name: &str) -> bool {
+    TUNABLE.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Values with more words are lists.

@@ -182,6 +182,54 @@ fn what_differs_is_named_exactly() {
 }
 
 #[test]
+fn what_may_move_results_by_itself() {
+    let environment = |name: &str, value: &str| {
+        let mut environment = Environment::default();
+        environment.values.insert(name.to_owned(), value.to_owned());
+        environment
+    };
+    let check = |name: &str, counts: bool, is_tuning: bool| {
+        let (before, after) = (environment(name, "a"), environment(name, "b"));
+        let expected: &[&str] = if counts { &[name] } else { &[] };
+        let shifts = before.shifts(&after);
+        let names: Vec<&str> = shifts.iter().map(|shift| shift.name.as_str()).collect();
+        assert_eq!(names, expected);
+        assert_eq!(is_tunable(name), is_tuning, "{name}");
+        // What only one of them has tells nothing.
+        assert_eq!(before.shifts(&Environment::default()), []);
+        assert_eq!(Environment::default().shifts(&after), []);
+    };
+    for name in [
+        "kernel",
+        "cpu.model",
+        "cpu.microcode",
+        "mitigation.srso",
+        "disk.model",
+        "tool.fio",
+    ] {
+        check(name, true, false);
+    }
+    for name in [
+        "cpu.governor",
+        "cpu.smt",
+        "disk.scheduler",
+        "sysctl.vm.swappiness",
+        "knob.cpus",
+    ] {
+        check(name, true, true);
+    }
+    for name in [
+        "os",
+        "memory.total",
+        "memory.swap",
+        "fs.options",
+        "kernel.parameter.root",
+    ] {
+        check(name, false, false);
+    }
+}
+
+#[test]
 fn of_long_lists_only_the_changed_words_are_shown() {
     let list = |more: &str| {
         let words: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();

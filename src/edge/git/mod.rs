@@ -17,6 +17,7 @@ mod version;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -36,6 +37,10 @@ use tree::Trees;
 
 /// Commits in a range.
 pub const COMMITS_MAX: usize = 20_000;
+/// Commits of a first-parent line that are read.
+pub const COMMITS_OF_LINE_MAX: usize = 1_000_000;
+/// So many are read at first: as a rule one of them is known.
+const LINE_COMMITS_FIRST: usize = 64;
 /// References that are looked through for a near name.
 pub const REFS_MAX: usize = 100_000;
 /// Characters of a commit's subject that are kept.
@@ -89,6 +94,15 @@ pub struct Commit {
     pub author: String,
     /// Seconds since 1970, UTC.
     pub author_time_s: i64,
+}
+
+/// Where a commit stands in the history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Standing {
+    /// Seconds since 1970, UTC.
+    pub time_s: i64,
+    /// Commits on its first-parent line.
+    pub depth: i64,
 }
 
 /// The git repository of a subject.
@@ -273,6 +287,64 @@ impl Repository {
             }),
             _ => Ok(commits),
         }
+    }
+
+    /// Adds to `known` where commits stand in the history, with all on their first-parent lines as far as these are
+    /// not known.
+    ///
+    /// Time is the committer's, but never before that of the first parent, as in git's corrected commit dates; so
+    /// (time, depth) ascends along a line, and lines that have parted are side by side in time.
+    pub fn standings(
+        &self,
+        commits: &[Oid],
+        known: &mut HashMap<Oid, Standing>,
+    ) -> Result<(), GitError> {
+        for commit in commits {
+            // Our own repository does not know where a shallow clone ends.
+            if known.contains_key(commit) || self.is_shallow && self.is_own(commit)? {
+                continue;
+            }
+            for max in [LINE_COMMITS_FIRST, COMMITS_OF_LINE_MAX] {
+                let line = self.first_parents(commit, max)?;
+                let is_known = |(id, _): &(Oid, i64)| known.contains_key(id);
+                let met = line.iter().position(is_known);
+                if met.is_none() && line.len() == max && max < COMMITS_OF_LINE_MAX {
+                    continue;
+                }
+                let met = met.unwrap_or(line.len());
+                let first = line.get(met).and_then(|(id, _)| known.get(id)).copied();
+                let mut standing = first.unwrap_or(Standing {
+                    time_s: i64::MIN,
+                    depth: 0,
+                });
+                for (id, time_s) in line[..met].iter().rev() {
+                    standing.time_s = standing.time_s.max(*time_s);
+                    standing.depth += 1;
+                    known.insert(id.clone(), standing);
+                }
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A commit and its first parents with the committer's time, the latest first.
+    fn first_parents(&self, commit: &Oid, max: usize) -> Result<Vec<(Oid, i64)>, GitError> {
+        let call = match self.is_own(commit)? {
+            true => self.own.reading("rev-list"),
+            false => Call::local(Some(&self.source), "rev-list"),
+        };
+        let output = call
+            .args(["--first-parent", "--timestamp"])
+            .arg(format!("--max-count={max}"))
+            .args([commit.as_str(), "--"])
+            .run()?;
+        let output = String::from_utf8_lossy(&output);
+        let lines = output.lines().filter_map(|line| {
+            let (time_s, id) = line.split_once(' ')?;
+            Some((Oid::parse(id)?, time_s.parse().ok()?))
+        });
+        Ok(lines.collect())
     }
 
     /// The content key of what the patterns mean in a commit's tree, and the patterns that mean

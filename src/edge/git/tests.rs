@@ -226,6 +226,52 @@ fn a_range_is_the_first_parent_line_oldest_first() {
 }
 
 #[test]
+fn commits_stand_by_their_dates_but_never_before_their_first_parents() {
+    let repo = TestRepo::new();
+    for day in [1, 5, 3, 9] {
+        let date = format!("--date=2024-01-{day:02}T00:00:00Z");
+        repo.git(&["commit", "-q", "--allow-empty", "-m", "c", &date]);
+    }
+    repo.git(&["rebase", "-q", "--root", "--committer-date-is-author-date"]);
+    let opened = repo.open();
+    let id = |revision: &str| opened.resolve(revision).unwrap().id;
+    let mut known = HashMap::new();
+    opened.standings(&[id("main~1")], &mut known).unwrap();
+    let new_year = 1_704_067_200;
+    let told = |known: &HashMap<Oid, Standing>, revision: &str| {
+        let standing = known.get(&id(revision))?;
+        Some(((standing.time_s - new_year) / 86_400 + 1, standing.depth))
+    };
+    let check = |known: &HashMap<Oid, Standing>, last| {
+        let all = ["main~3", "main~2", "main~1", "main"].map(|it| told(known, it));
+        assert_eq!(all, [Some((1, 1)), Some((5, 2)), Some((5, 3)), last]);
+    };
+    check(&known, None);
+    opened.standings(&[id("main")], &mut known).unwrap();
+    check(&known, Some((9, 4)));
+    // A line that is longer than what is read at first; where it meets what is known that counts.
+    for _ in 0..LINE_COMMITS_FIRST {
+        repo.git(&["commit", "-q", "--allow-empty", "-m", "more"]);
+    }
+    let depth = 4 + LINE_COMMITS_FIRST as i64;
+    let mut anew = HashMap::new();
+    opened.standings(&[id("main")], &mut anew).unwrap();
+    assert_eq!(anew[&id("main")].depth, depth);
+    opened.standings(&[id("main")], &mut known).unwrap();
+    assert_eq!(known, anew);
+    // Patches stand behind their base.
+    repo.write("file", "new\n");
+    repo.commit("a patch");
+    let mbox = repo.take_patch();
+    let patched = opened.apply(&opened.resolve("main~1").unwrap(), &mbox);
+    let patched = patched.unwrap().id;
+    opened
+        .standings(std::slice::from_ref(&patched), &mut known)
+        .unwrap();
+    assert_eq!(known[&patched].depth, depth);
+}
+
+#[test]
 fn a_digest_changes_with_its_paths_and_nothing_else() {
     let repo = TestRepo::with_history();
     let mut opened = repo.open();

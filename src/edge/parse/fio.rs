@@ -266,19 +266,35 @@ fn rates(
         }
     });
     let readings = [
-        ("iops", Some(iops), "1/s", Some(Better::Higher)),
-        ("bw", bw, "bytes/s", Some(Better::Higher)),
-        ("io_bytes", io_bytes, "bytes", None),
+        ("iops", Some(iops), "1/s"),
+        ("bw", bw, "bytes/s"),
+        ("io_bytes", io_bytes, "bytes"),
     ];
-    for (metric, value, unit, better) in readings {
+    for (metric, value, unit) in readings {
         found.metrics.extend(value.map(|value| Reading {
+            better: better(metric),
             name: format!("{name}.{metric}"),
             value,
             unit: unit.to_owned(),
-            better,
         }));
     }
     Ok(())
+}
+
+/// Which direction is better, by the end of a reading's name: `read.iops`, `clat_p99.9`, `cpu.usr`.
+pub(super) fn better(name: &str) -> Option<Better> {
+    let mut parts = name.rsplit('.');
+    let is_latency = |part: &str| {
+        let kind = part.split_once('_').map_or("", |(kind, _)| kind);
+        ["slat", "clat", "lat"].contains(&kind)
+    };
+    match (parts.next()?, parts.next()) {
+        ("iops" | "bw", _) => Some(Better::Higher),
+        ("usr" | "sys", Some("cpu")) => Some(Better::Lower),
+        // A percentile may have a dot of its own.
+        (last, before) if is_latency(last) || before.is_some_and(is_latency) => Some(Better::Lower),
+        _ => None,
+    }
 }
 
 /// The mean of the jobs, weighted by how long they ran; left out when that is not known of several
@@ -305,7 +321,7 @@ fn cpu(prefix: &str, jobs: &[&Value], found: &mut Found) {
             name: format!("{prefix}{metric}"),
             value: weighted.sum::<f64>() / runtimes.iter().sum::<f64>(),
             unit: "%".to_owned(),
-            better: Some(Better::Lower),
+            better: better(metric),
         });
     }
 }

@@ -17,6 +17,9 @@ use crate::words::sample::{Better, Ended, Parsed, Reading};
 /// The parsers that a matrix may name.
 pub const KINDS: [&str; 6] = ["fio", "json", "regex", "columns", "perf", "time"];
 
+/// The one reading of the parser `time`.
+const REAL: &str = "real";
+
 /// Longest stream that is parsed.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
 
@@ -118,6 +121,16 @@ impl Parser {
         }
     }
 
+    /// Which direction of a reading is better, by its name, as far as this parser knows. The name may be a
+    /// template: the part behind its last dot counts.
+    pub fn better(&self, name: &str) -> Option<Better> {
+        match self.kind {
+            Kind::Fio => fio::better(name),
+            Kind::Time => (name == REAL).then_some(Better::Lower),
+            Kind::Json | Kind::Regex(_) | Kind::Columns(_) | Kind::Perf => None,
+        }
+    }
+
     /// Reads an output. Each reading's name is there once; `Refused` when the program failed,
     /// printed nothing, or printed something else than this parser reads.
     pub fn parse(&self, input: &Input) -> Parsed {
@@ -181,7 +194,7 @@ fn time(duration: Option<Duration>) -> Parsed {
     };
     Parsed::Readings {
         metrics: vec![Reading {
-            name: "real".to_owned(),
+            name: REAL.to_owned(),
             value: duration.as_secs_f64(),
             unit: "s".to_owned(),
             better: Some(Better::Lower),

@@ -32,7 +32,7 @@ const SAMPLES: &str = "SELECT sample.key, sample.metric, sample.round, attempt.s
      WHERE sample.key BETWEEN ?1 AND ?2
      ORDER BY sample.key, sample.round, sample.metric";
 
-const ROUNDS: &str = "SELECT done.key, attempt.started_ms
+const ROUNDS: &str = "SELECT done.key, attempt.started_ms, attempt.environment
      FROM done CROSS JOIN attempt ON attempt.id = done.attempt
      WHERE done.key BETWEEN ?1 AND ?2 ORDER BY done.key";
 
@@ -124,15 +124,15 @@ impl Store {
         Ok(finished)
     }
 
-    /// Calls `on_round(index of the key, when it was started)` for each finished round of the keys, which
-    /// must ascend strictly. Milliseconds since 1970-01-01 UTC.
+    /// Calls `on_round(index of the key, when it was started, its environment)` for each finished round of the keys,
+    /// which must ascend strictly. Milliseconds since 1970-01-01 UTC.
     pub fn for_each_round(
         &self,
         keys: &[Key],
-        mut on_round: impl FnMut(usize, i64),
+        mut on_round: impl FnMut(usize, i64, Option<Key>),
     ) -> Result<(), StoreError> {
         self.for_keys(keys, ROUNDS, |index, row| {
-            on_round(index, row.get(1)?);
+            on_round(index, row.get(1)?, row.get(2)?);
             Ok(())
         })
     }

@@ -13,6 +13,7 @@ mod live;
 mod logs;
 mod lookup;
 mod open;
+mod points;
 mod record;
 mod standing;
 #[cfg(test)]
@@ -30,7 +31,7 @@ use crate::words::sample::{Better, Sample};
 
 pub use beside::{Beside, MARK_SEPARATOR, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
 pub use error::{StoreError, StoreErrorKind};
-pub use history::{PAST_SAMPLES_MAX, PastSample, Span};
+pub use history::{PastPoint, Position, Span, Unsaved, VersionCommit};
 pub use live::{LIVE_BYTES_MAX, Live};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};

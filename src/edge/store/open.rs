@@ -19,6 +19,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("schema_5.sql"),
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
+    include_str!("schema_8.sql"),
+    include_str!("schema_9.sql"),
 ];
 
 /// `mtrx`, in the header of the file: tells our database from that of another program.

@@ -25,6 +25,8 @@ pub struct Told {
     pub series: SeriesId,
     /// Of the first point after the change.
     pub key: Key,
+    /// When it was told: milliseconds since 1970-01-01 UTC.
+    pub reported_ms: i64,
 }
 
 /// A change that somebody accepts: its series count from one of their points on.
@@ -77,13 +79,14 @@ impl Store {
             let told = self
                 .db
                 .prepare_cached(
-                    "SELECT id, key, machine, cell, metric FROM change_point
+                    "SELECT id, key, machine, cell, metric, reported_ms FROM change_point
                      WHERE matrix = ?1 AND preset = ?2 ORDER BY id",
                 )?
                 .query_map([matrix, preset], |row| {
                     Ok(Told {
                         id: row.get(0)?,
                         key: row.get(1)?,
+                        reported_ms: row.get(5)?,
                         series: SeriesId {
                             machine: row.get(2)?,
                             cell: row.get(3)?,
@@ -265,6 +268,16 @@ impl Store {
         self.note_confirmations(
             pairs,
             "UPDATE confirmation SET finished = 1
+             WHERE baseline = ?1 AND candidate = ?2 AND metric = ?3 AND ?4 IS NULL",
+            None,
+        )
+    }
+
+    /// Forgets that comparisons were measured again: their samples are judged anew, all of them.
+    pub fn forget_confirmations(&self, pairs: &[Pair]) -> Result<(), StoreError> {
+        self.note_confirmations(
+            pairs,
+            "DELETE FROM confirmation
              WHERE baseline = ?1 AND candidate = ?2 AND metric = ?3 AND ?4 IS NULL",
             None,
         )

@@ -3,7 +3,7 @@
 
 mod mishaps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -387,27 +387,58 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
             matrix,
             presets,
             sessions,
+            is_kept: true,
         };
         let mut found = Vec::new();
-        let mut take = |past: PastSample| found.push((past.cell.to_owned(), past.value));
-        store.past(&span, &mut take).unwrap();
+        let mut take = |it: PastPoint| found.push((it.cell.to_owned(), it.values[0]));
+        let unsaved = store.past(&span, &mut take).unwrap();
         let found: Vec<(&str, f64)> = found.iter().map(|(c, v)| (c.as_str(), *v)).collect();
         assert_eq!(found, expected);
+        unsaved
     };
     let all = [
         ("bs=4k,version=v1", 10.0),
         ("bs=1M,version=v1", 99.0),
         ("bs=4k,version=v2", 20.0),
     ];
+    let saved = |store: &Store| {
+        let count = "SELECT count(*) FROM session_points";
+        let count = store.db.query_row(count, [], |row| row.get::<_, i64>(0));
+        count.unwrap()
+    };
+    store.end_session(first, 1, "ok").unwrap();
+    let unsaved = check("m", ["quick", "quick"], 9, &all);
+    store.save_points(&unsaved).unwrap();
+    // Not of the other one: it has not ended.
+    assert_eq!(saved(&store), 1);
+    // In one piece it is the same; one of another program is read row by row.
+    check("m", ["quick", "quick"], 9, &all);
+    let spoil = "UPDATE session_points SET points = x'07'";
+    store.db.execute(spoil, []).unwrap();
     check("m", ["quick", "quick"], 9, &all);
     check("m", ["", "quick"], 1, &all[2..]);
     check("m", ["nightly", ""], 9, &[]);
     check("other", ["quick", ""], 9, &[]);
-    assert_eq!(
-        store.first_measured(key(1)).unwrap(),
-        Some(1_700_000_000_123)
-    );
-    assert_eq!(store.first_measured(key(9)).unwrap(), None);
+    let position = |ms, depth| Position { ms, depth };
+    let first_of = |store: &Store, n| store.first_measured(key(n)).unwrap();
+    let measured = 1_700_000_000_123;
+    let here = Some((measured, position(measured, 0)));
+    assert_eq!(first_of(&store, 1), here);
+    assert_eq!(first_of(&store, 9), None);
+
+    // Commits stand where their repository says, also where it says so later.
+    let v1 = ("v1", "c0ffee");
+    store.put_commits(first, &[v1], &HashMap::new()).unwrap();
+    assert_eq!(first_of(&store, 1), here);
+    assert_eq!(store.commits("m").unwrap(), []);
+    let positions = HashMap::from([("c0ffee".to_owned(), position(5, 7))]);
+    store.put_commits(second, &[v1], &positions).unwrap();
+    assert_eq!(first_of(&store, 1), Some((measured, position(5, 7))));
+    assert_eq!(first_of(&store, 3), here);
+    let commits = store.commits("m").unwrap();
+    assert_eq!(commits.len(), 2);
+    assert!(commits.iter().all(|it| it.position == position(5, 7)));
+    assert_eq!(store.commits("other").unwrap(), []);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Found, positive};
-use crate::words::sample::{Better, Reading};
+use crate::words::sample::Reading;
 
 /// Nanoseconds, from 2.99 on (`clat_ns`), before that microseconds (`clat`).
 const UNITS: [(&str, f64); 2] = [("_ns", 1.0), ("", 1000.0)];
@@ -43,10 +43,10 @@ pub fn read(name: &str, sections: &[&Value], kind: &str, found: &mut Found) -> b
     }
     let mut push = |metric: String, value: f64| {
         found.metrics.push(Reading {
+            better: super::better(&metric),
             name: format!("{name}.{metric}"),
             value,
             unit: "ns".to_owned(),
-            better: Some(Better::Lower),
         });
     };
     let mut warning = None;

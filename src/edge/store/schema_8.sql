@@ -1,0 +1,21 @@
+-- Version 8: which commit a version was, so that the points of a series stand in the order of the commits.
+
+CREATE TABLE version_commit (
+    session     INTEGER NOT NULL REFERENCES session (id),
+    version     TEXT NOT NULL,
+    commit_id   TEXT NOT NULL,
+    position_ms INTEGER,            -- its date, never before that of its first parent; NULL: not known
+    depth       INTEGER,            -- commits on its first-parent line
+    PRIMARY KEY (session, version)
+) STRICT, WITHOUT ROWID;
+-- Small: those that a repository has not told of yet.
+CREATE INDEX commit_without_position ON version_commit (commit_id) WHERE position_ms IS NULL;
+
+-- What labels meant in older sessions; the next run asks the repository where these commits stand.
+INSERT OR IGNORE INTO version_commit (session, version, commit_id)
+    SELECT measured.session, measured.version, input.value
+    FROM (SELECT DISTINCT session, version FROM attempt WHERE kind = 'run') AS measured
+    JOIN session ON session.id = measured.session
+    JOIN input ON input.matrix = session.matrix AND input.projection = 'version=' || measured.version
+              AND input.name = 'commit' AND input.since <= session.id
+              AND (input.ended IS NULL OR session.id < input.ended);

@@ -1,0 +1,360 @@
+//! Owns end-to-end tests of what is remembered: the order of versions, machines that changed, what is accepted.
+//! Does not know how a change point is found.
+
+#[allow(dead_code)]
+#[path = "run/lab.rs"]
+mod lab;
+#[allow(dead_code)]
+#[path = "versions/repo.rs"]
+mod repo;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+
+use lab::{Lab, Ran};
+use repo::Repo;
+
+/// Commits of the series; from `MOVED` on it is slower.
+const COMMITS: usize = 40;
+const MOVED: usize = 22;
+/// What was left out at first.
+const BELATED: std::ops::Range<usize> = 20..26;
+
+/// One cell on a machine where nothing runs, slower from the commit `MOVED` on.
+fn null_matrix() -> String {
+    let effects = (MOVED..COMMITS).map(|i| format!("c{i} = \"+20%\""));
+    format!(
+        r#"
+        [subject.git]
+        repo = "nowhere"
+        [machines.x]
+        via = "null"
+        effects = {{ {} }}
+        [axes]
+        machine = ["x"]
+        [run]
+        command = "x {{{{ version }}}}"
+        parser  = "fio"
+        repeat  = 3
+        [metrics.lat]
+        better = "lower"
+        "#,
+        effects.collect::<Vec<_>>().join(", ")
+    )
+}
+
+fn documents(lab: &Lab, arguments: &[&str]) -> Value {
+    let output = lab.matrix(&[arguments, &["--json"]].concat()).output();
+    let output = output.unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {said}"))
+}
+
+fn points(lab: &Lab) -> Vec<String> {
+    let history = documents(lab, &["history", "matrix.toml"]);
+    let points = history["series"][0]["points"].as_array().unwrap().iter();
+    points
+        .map(|point| point["version"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn commits_stand_in_their_order_whenever_they_are_measured() {
+    let repo = Repo::new();
+    // All commits have the same date, as those of a rebase have.
+    let commits: Vec<String> = (0..COMMITS)
+        .map(|i| {
+            repo.write("file", &i.to_string());
+            repo.commit("c")
+        })
+        .collect();
+    let lab = Lab::new(&null_matrix());
+    let measure = |which: &mut dyn Iterator<Item = usize>| {
+        let versions = which.flat_map(|i| ["--version".to_owned(), format!("c{i}={}", commits[i])]);
+        let versions: Vec<String> = versions.collect();
+        let mut more = vec!["--repo".to_owned(), repo.path()];
+        more.extend(versions);
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        lab.start_with("matrix.toml", "events", &more)
+            .wait()
+            .assert_code(0);
+    };
+    let label = |i: usize| format!("c{i}");
+    measure(&mut (0..BELATED.start).chain(BELATED.end..COMMITS));
+    let changes = documents(&lab, &["changes", "matrix.toml"]);
+    let told = |changes: &Value| {
+        let causes = changes["causes"].as_array().unwrap().iter();
+        let mut told: Vec<(i64, String, Value)> = causes
+            .map(|cause| {
+                let to = cause["to"].as_str().unwrap().to_owned();
+                let cell = &cause["cells"][0];
+                (cause["id"].as_i64().unwrap(), to, cell["now_at"].clone())
+            })
+            .collect();
+        told.sort_by_key(|told| told.0);
+        told
+    };
+    assert_eq!(told(&changes), [(1, label(BELATED.end), Value::Null)]);
+
+    // What was left out is measured belatedly: it stands where it belongs.
+    measure(&mut BELATED.rev());
+    assert_eq!(points(&lab), (0..COMMITS).map(label).collect::<Vec<_>>());
+    // What was told stays where it was told, and it is said where it would be seen now.
+    let changes = documents(&lab, &["changes", "matrix.toml"]);
+    let now_at = Value::from(label(MOVED));
+    assert_eq!(told(&changes)[0], (1, label(BELATED.end), now_at));
+    let text = lab.matrix(&["changes", "matrix.toml"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    let words = format!("told before, would now be seen at `c{MOVED}` (point {MOVED})");
+    assert!(text.contains(&words), "{text}");
+
+    // Neither the repository nor its mirror is needed for that.
+    drop(repo);
+    let _ = fs::remove_dir_all(lab.path(".matrix/mirrors"));
+    assert_eq!(points(&lab), (0..COMMITS).map(label).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_change_among_commits_measured_belatedly_is_told() {
+    let repo = Repo::new();
+    let commits: Vec<String> = (0..80)
+        .map(|i| {
+            repo.write("file", &i.to_string());
+            repo.commit("c")
+        })
+        .collect();
+    // Slower at 24, back again at 60.
+    let effects = (24..60).map(|i| format!("c{i} = \"+20%\""));
+    let effects = effects.collect::<Vec<_>>().join(", ");
+    let from = null_matrix();
+    let from = from.lines().find(|line| line.contains("effects")).unwrap();
+    let lab = Lab::new(&null_matrix().replace(from, &format!("effects = {{ {effects} }}")));
+    let measure = |which: std::ops::Range<usize>| {
+        let mut more = vec!["--repo".to_owned(), repo.path()];
+        for i in which {
+            more.extend(["--version".to_owned(), format!("c{i}={}", commits[i])]);
+        }
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
+        lab.start_with("matrix.toml", "events", &more)
+            .wait()
+            .assert_code(0);
+    };
+    let places = || {
+        let changes = documents(&lab, &["changes", "matrix.toml"]);
+        let causes = changes["causes"].as_array().unwrap().iter();
+        let mut to: Vec<String> = causes.map(|it| it["to"].as_str().unwrap().into()).collect();
+        to.sort();
+        to
+    };
+    measure(40..80);
+    assert_eq!(places(), ["c60"]);
+    measure(0..40);
+    assert_eq!(places(), ["c24", "c60"]);
+}
+
+/// Programs of three versions, measured on this machine.
+fn programs() -> Lab {
+    let lab = Lab::new(
+        r#"
+        [subject]
+        installed = ["prog"]
+        [run]
+        command = ["{{ bin }}/prog"]
+        parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+        repeat  = 3
+        confirm = false
+        [metrics.v]
+        better = "higher"
+        [[compare]]
+        axis = "version"
+        gate = false
+        "#,
+    );
+    for (name, value) in [("a", 100), ("b", 110), ("c", 120)] {
+        let program = lab.path(&format!("{name}/prog"));
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        fs::write(&program, format!("#!/bin/sh\necho v={value}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    lab
+}
+
+fn versions<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().flat_map(|name| ["--version", name]).collect()
+}
+
+fn run(lab: &Lab, names: &[&str]) -> Ran {
+    lab.start_with("matrix.toml", "events", &versions(names))
+        .wait()
+}
+
+/// As if all samples until now had been taken with another kernel.
+fn of_another_kernel(lab: &Lab) {
+    let db = lab.store();
+    let read = "SELECT json FROM environment";
+    let text: String = db.query_row(read, [], |row| row.get(0)).unwrap();
+    let mut environment: Value = serde_json::from_str(&text).unwrap();
+    environment["values"]["kernel"] = "5.10.0 #1 SMP".into();
+    let id = [7u8; 16];
+    let add = "INSERT INTO environment (id, json) VALUES (?1, ?2)";
+    db.execute(add, rusqlite::params![id, environment.to_string()])
+        .unwrap();
+    db.execute("UPDATE attempt SET environment = ?1", [id])
+        .unwrap();
+}
+
+fn rounds(ran: &Ran, name: &str) -> Vec<u64> {
+    let of = ran.measured().into_iter();
+    of.filter(|(cell, _)| cell.contains(&format!("version={name}")))
+        .map(|(_, round)| round)
+        .collect()
+}
+
+#[test]
+fn a_baseline_of_another_environment_is_measured_again_beside_the_candidate() {
+    let lab = programs();
+    run(&lab, &["a/", "b/"]).assert_code(0);
+    of_another_kernel(&lab);
+    // Nothing new is to be compared: nothing is measured for its own sake.
+    assert_eq!(run(&lab, &["a/", "b/"]).measured(), []);
+
+    let plan = documents(
+        &lab,
+        &[
+            &["plan", "matrix.toml", "--why"],
+            &versions(&["a/", "c/"])[..],
+        ]
+        .concat(),
+    );
+    let why = plan["why"].as_array().unwrap().iter();
+    let why: Vec<&Value> = why
+        .filter(|it| it["example"].to_string().contains("version=a"))
+        .collect();
+    let [why] = &why[..] else { panic!("{plan}") };
+    let told = why["why"].as_str().unwrap();
+    assert!(
+        told.starts_with("environment differs: kernel: `5.10.0 #1 SMP` → `"),
+        "{told}"
+    );
+    assert_eq!(plan["measurements"], 6);
+
+    let ran = run(&lab, &["a/", "c/"]);
+    ran.assert_code(0);
+    // In the same rounds, so that they pair; and only these are compared.
+    assert_eq!(rounds(&ran, "a"), [3, 4, 5]);
+    assert_eq!(rounds(&ran, "c"), [3, 4, 5]);
+    let row = &ran.document["verdicts"][0];
+    let note = row["note"].as_str().unwrap_or_default();
+    assert_eq!(
+        (&row["n"], note.contains("environment")),
+        (&json!([3, 3]), false),
+        "{row}"
+    );
+    assert_eq!(ran.document["environments"], json!([]));
+    // That was all: the next night compares with what is there.
+    assert_eq!(run(&lab, &["a/", "c/"]).measured(), []);
+    // What both had then is still compared.
+    let old = documents(
+        &lab,
+        &[&["compare", "matrix.toml"], &versions(&["a/", "b/"])[..]].concat(),
+    );
+    assert_eq!(old["verdicts"][0]["n"], json!([3, 3]));
+    assert_eq!(old["environments"], json!([]));
+}
+
+#[test]
+fn sides_without_a_common_environment_say_so() {
+    let lab = programs();
+    run(&lab, &["b/"]).assert_code(0);
+    of_another_kernel(&lab);
+    run(&lab, &["c/"]).assert_code(0);
+    let apart = documents(
+        &lab,
+        &[&["compare", "matrix.toml"], &versions(&["b/", "c/"])[..]].concat(),
+    );
+    let note = apart["verdicts"][0]["note"].as_str().unwrap();
+    assert!(
+        note.contains(
+            "the sides were measured in different environments: kernel: `5.10.0 #1 SMP` → `"
+        ),
+        "{note}"
+    );
+    assert_eq!(apart["environments"].as_array().unwrap().len(), 1);
+}
+
+fn accept(lab: &Lab, arguments: &[&str]) -> (Option<i32>, Value) {
+    let all = [
+        &["accept", "matrix.toml", "--reason", "x", "--json"],
+        arguments,
+    ]
+    .concat();
+    let output = lab.matrix(&all).stderr(Stdio::null()).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code(), document)
+}
+
+#[test]
+fn what_is_accepted_is_of_the_versions_that_are_named() {
+    let lab = programs();
+    for name in ["a/", "b/", "c/"] {
+        run(&lab, &[name]).assert_code(0);
+    }
+    let check = |arguments: &[&str], expected: &str| {
+        let (code, document) = accept(&lab, arguments);
+        assert_eq!(code, Some(0), "{document}");
+        let versions = &document["accepted"][0]["versions"];
+        assert_eq!(*versions, json!([expected]), "{arguments:?}");
+    };
+    check(&["--only", "machine == 'local'"], "c");
+    check(&["--only", "version == 'b'"], "b");
+    check(&["--only", "machine == 'local'", "--version", "a/"], "a");
+    check(&["machine=local", "--version", "b"], "b");
+    check(&["machine=local,version=a"], "a");
+    let refused = |arguments: &[&str], code| assert_eq!(accept(&lab, arguments).0, Some(code));
+    refused(&["--only", "version == 'd'"], 4);
+    refused(&["--only", "machine == 'local'", "--version", "a..b"], 2);
+    refused(&["--change", "1", "--version", "a/"], 2);
+    refused(&["machine=local", "--against", "a/"], 2);
+    // A series goes over all versions.
+    for verb in ["history", "changes"] {
+        for narrow in [["--version", "a/"], ["--only", "version == 'a'"]] {
+            let output = lab
+                .matrix(&[&[verb, "matrix.toml"], &narrow[..]].concat())
+                .output();
+            let output = output.unwrap();
+            assert_eq!(output.status.code(), Some(2));
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("leave `--version` out"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn what_is_accepted_is_what_was_measured_last() {
+    let lab = programs();
+    let text = fs::read_to_string(lab.path("matrix.toml")).unwrap();
+    let with = |word: &str| {
+        let changed = text.replace(
+            "{{ bin }}/prog\"",
+            &format!("{{{{ bin }}}}/prog\", \"{word}\""),
+        );
+        fs::write(lab.path("matrix.toml"), changed).unwrap();
+    };
+    with("one");
+    run(&lab, &["a/"]).assert_code(0);
+    with("two");
+    run(&lab, &["a/"]).assert_code(0);
+    // Back to the first text, whose samples are older.
+    with("one");
+    let fresh = [&versions(&["a/"])[..], &["--fresh"]].concat();
+    lab.start_with("matrix.toml", "events", &fresh)
+        .wait()
+        .assert_code(0);
+    assert_eq!(accept(&lab, &["machine=local"]).0, Some(0));
+    let is_last = "SELECT count(*) FROM accepted_series
+                   WHERE key = (SELECT key FROM attempt ORDER BY id DESC LIMIT 1)";
+    assert_eq!(lab.count(is_last), 1);
+}
