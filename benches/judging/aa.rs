@@ -225,14 +225,15 @@ fn measure_again(
     let mut open: Vec<usize> = (0..FAMILY)
         .filter(|i| cells[*i].confirms && confirm::is_open(&family[*i].1))
         .collect();
+    // Where each has a history nobody asks the others.
+    let mut within: Vec<Option<Prior>> = (cells.iter())
+        .filter(|_| !setup.history)
+        .map(|cell| noise_within(&cell.sides.0, &cell.sides.1))
+        .collect();
     for stage in policy.stages() {
         let all = |i: &usize| cells[*i].with(fresh.get(i));
         open.retain(|i| stage.from == 0 || confirm::is_open(&cells[*i].compared(&all(i))));
-        let within = (cells.iter().enumerate()).filter_map(|(i, cell)| {
-            let (base, cand) = cell.with(fresh.get(&i));
-            noise_within(&base, &cand)
-        });
-        let others = stats::pooled(&within.collect::<Vec<Prior>>());
+        let others = stats::pooled(&within.iter().flatten().copied().collect::<Vec<_>>());
         let promise: Vec<f64> = open
             .iter()
             .map(|i| {
@@ -251,6 +252,10 @@ fn measure_again(
             extra += sides.0.len() + sides.1.len();
             again.sides.0.extend(sides.0);
             again.sides.1.extend(sides.1);
+            if !setup.history {
+                let (base, cand) = cells[*i].with(Some(again));
+                within[*i] = noise_within(&base, &cand);
+            }
             if stage.is_look {
                 again.looks.push(cells[*i].compared(&again.sides));
             }

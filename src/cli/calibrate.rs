@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{Choosing, Done, Session, signals};
+use super::session::{Choosing, Ran, Session, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
@@ -16,7 +16,7 @@ use crate::edge::store::Store;
 use crate::report::calibration::{Calibration, text};
 use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
-use crate::run::execute::Summary;
+use crate::run::execute::Tally;
 use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
 use crate::run::progress::say;
 use crate::run::samples::Samples;
@@ -103,9 +103,9 @@ async fn measured(
     drop(signals);
     session.finished(
         done.as_ref()
-            .map_or(&Summary::default(), |done| &done.summary),
+            .map_or(&Tally::default(), |done| &done.summary),
     );
-    let Done { id, summary, .. } = done?;
+    let Ran { id, summary, .. } = done?;
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());

@@ -12,7 +12,7 @@ use super::load::load;
 use super::show::Stop;
 use crate::plan::dag::Plan;
 use crate::report::model::FORMAT;
-use crate::run::lookup::Past;
+use crate::run::lookup::StepTimes;
 use crate::words::diag::Sources;
 use crate::words::key::Key;
 use crate::words::units::{count, show_duration};
@@ -59,7 +59,7 @@ async fn side(common: &Common) -> Result<Side, Stop> {
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(common, &looked, &world)?;
-    let past = Past::of(&plan, store.as_ref(), &|_| true)?;
+    let past = StepTimes::of(&plan, store.as_ref(), &|_| true)?;
     let rounds = plan.repeat.min;
     let cells = past.with(|durations| keyed(&plan, &|key| (durations.run)(key) * rounds));
     Ok(Side(cells))

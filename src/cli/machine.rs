@@ -13,7 +13,7 @@ use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
 use crate::edge::environment::Asked;
 use crate::edge::host::local::LocalHost;
-use crate::edge::host::{Cancel, Holder, Host, Slot, slot_is_free};
+use crate::edge::host::{Cancel, Holder, Host, Lock, lock_is_free};
 use crate::edge::quiet::{self, Limits};
 use crate::edge::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
 use crate::report::model::FORMAT;
@@ -133,7 +133,7 @@ async fn resolved(host: &dyn Host, name: &str, sources: &mut Sources) -> Result<
     resolve(&chain, &Engine::default(), &facts).map_err(Stop::usage)
 }
 
-async fn slot(host: &dyn Host, purpose: &str) -> Result<Slot, Stop> {
+async fn lock(host: &dyn Host, purpose: &str) -> Result<Lock, Stop> {
     let waiting = |holder: &str| say(&format!("waiting for this machine: {holder}"));
     let holder = Holder::this(purpose);
     Ok(host.lock(holder, &waiting, Cancel::never()).await?)
@@ -167,7 +167,7 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
 }
 
 async fn tune(host: &dyn Host, profile: &Resolved, place: &Place) -> Result<Told, Stop> {
-    let _slot = slot(host, "machine tune").await?;
+    let _lock = lock(host, "machine tune").await?;
     if let Some(what) = tune::of_root(host, place).await {
         return Err(TuneError::OfRoot(what).into());
     }
@@ -209,7 +209,7 @@ async fn tune(host: &dyn Host, profile: &Resolved, place: &Place) -> Result<Told
 }
 
 async fn revert(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
-    let _slot = slot(host, "machine revert").await?;
+    let _lock = lock(host, "machine revert").await?;
     // What a dead run has left running would hold its cgroup.
     let mut lines = host.clean().await?;
     if lines.len() > ENDED_MAX {
@@ -272,7 +272,7 @@ async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
         } => {
             let mut lines = vec![format!("`{profile}` since {}", show_time(&since))];
             // A run holds the lock for as long as its profile is in force.
-            let is_left = !by_hand && slot_is_free(host, "machine status").await;
+            let is_left = !by_hand && lock_is_free(host, "machine status").await;
             if is_left {
                 lines.push(
                     "left by a run that is gone: the next one, or `matrix machine revert`, puts it back"

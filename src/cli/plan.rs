@@ -20,7 +20,7 @@ use crate::report::model::FORMAT;
 use crate::report::text;
 use crate::run::choice::{Chosen, LeftOut};
 use crate::run::inputs;
-use crate::run::lookup::Past;
+use crate::run::lookup::StepTimes;
 use crate::words::diag::Sources;
 use crate::words::units::{count, show_duration};
 
@@ -88,7 +88,7 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     let estimate = match todo.is_nothing() {
         true => Estimate::default(),
         false => {
-            let past = Past::of(&plan, store.as_ref(), &|run| {
+            let past = StepTimes::of(&plan, store.as_ref(), &|run| {
                 chosen.known.is_partly_done(run)
             })?;
             past.with(|durations| dag::estimate(&plan, todo, durations))

@@ -23,7 +23,7 @@ use crate::report::{beside, columns, template, text};
 use crate::run::choice::{Chosen, LeftOut};
 use crate::run::confirm;
 use crate::run::event::Event;
-use crate::run::execute::{Failed, Summary};
+use crate::run::execute::{Failed, Tally};
 use crate::run::family::Beside;
 use crate::run::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
@@ -287,7 +287,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     }
     drop(plan);
     let mut signals = signals()?;
-    let mut summary = Summary::default();
+    let mut summary = Tally::default();
     let mut result = Ok(());
     for names in &looked.machines.turns(&names) {
         let done = turn(&session, names, began, &mut signals).await;
@@ -329,7 +329,7 @@ async fn turn(
     names: &BTreeSet<String>,
     began: Instant,
     signals: &mut Signals,
-) -> Result<(Summary, Option<LeftOut>), Stop> {
+) -> Result<(Tally, Option<LeftOut>), Stop> {
     let budget = session.choosing.budget;
     let choosing = Choosing {
         budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
@@ -352,7 +352,7 @@ async fn turn(
     let left_out = chosen.out.left_out;
     if choosing.budget.is_some_and(|left| left.is_zero()) && left_out.cells > 0 {
         session.tell(Event::LeftOut(left_out));
-        return Ok((Summary::default(), Some(left_out)));
+        return Ok((Tally::default(), Some(left_out)));
     }
     let done = turn.run(names, chosen, signals).await?;
     Ok((done.summary, done.left_out))

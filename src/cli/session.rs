@@ -17,15 +17,15 @@ use super::{Common, Exit};
 use crate::edge::host::{Cancel, HostErrorKind};
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
-use crate::run::build::{self, BrokenBuilds, Place};
+use crate::run::build::{self, BrokenBuilds, Workplace};
 use crate::run::calibrate;
 use crate::run::choice::{Asked, Chosen, LeftOut, Out, choose, choose_again};
 use crate::run::command::now_ms;
 use crate::run::confirm;
 use crate::run::event::Event;
-use crate::run::execute::{self, Failed, Job, RunError, Site, Stops, Summary};
+use crate::run::execute::{self, Failed, Job, RunError, Site, Stops, Tally};
 use crate::run::inputs;
-use crate::run::lookup::{self, Past};
+use crate::run::lookup::{self, StepTimes};
 use crate::run::past::preset_name;
 use crate::run::pool::Pool;
 use crate::run::prepare::Machines;
@@ -113,9 +113,9 @@ pub struct Session<'a> {
 }
 
 /// What a session came to.
-pub struct Done {
+pub struct Ran {
     pub id: i64,
-    pub summary: Summary,
+    pub summary: Tally,
     pub left_out: Option<LeftOut>,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Session<'a> {
     }
 
     /// Says that all is over: once, also where something went wrong.
-    pub fn finished(&self, summary: &Summary) {
+    pub fn finished(&self, summary: &Tally) {
         self.tell(Event::Finished {
             measured: summary.measured,
             failed: summary.failed.len(),
@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         names: &BTreeSet<String>,
         chosen: Chosen,
         signals: &mut Signals,
-    ) -> Result<Done, Stop> {
+    ) -> Result<Ran, Stop> {
         let arguments: Vec<String> = std::env::args().collect();
         let session = self.store.borrow().begin_session(&SessionStart {
             started_ms: now_ms(),
@@ -177,7 +177,7 @@ impl<'a> Session<'a> {
         let ended = self.store.borrow().end_session(session, now_ms(), outcome);
         let (summary, left_out) = result?;
         ended?;
-        Ok(Done {
+        Ok(Ran {
             id: session,
             summary,
             left_out,
@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
         names: &BTreeSet<String>,
         chosen: Chosen,
         signals: &mut Signals,
-    ) -> Result<(Summary, Option<LeftOut>), Stop> {
+    ) -> Result<(Tally, Option<LeftOut>), Stop> {
         let [soon, at_once, waits] = [(); 3].map(|()| watch::channel(false));
         let stops = Stops {
             soon: Cancel::new(soon.1),
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
         names: &BTreeSet<String>,
         chosen: Chosen,
         stops: &Stops,
-    ) -> Result<(Summary, Option<LeftOut>), Stop> {
+    ) -> Result<(Tally, Option<LeftOut>), Stop> {
         let began = Instant::now();
         // Kept to the end: what builds gave must not be removed meanwhile.
         let _held = self.loaded.artifacts.hold().map_err(|error| {
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
             let part = self.on_machine(site, name, planned, &chosen.out, &around, stops);
             pool.push(async move { part.await.map_err(|stop| stop.on(name)) });
         }
-        let mut total = Summary::default();
+        let mut total = Tally::default();
         let mut result = Ok(());
         while !pool.is_empty() {
             match pool.next().await {
@@ -261,7 +261,7 @@ impl<'a> Session<'a> {
             let again = self.confirm(site, names, &around, stops).await;
             // What a rerun lacks is no cell that was left out.
             result = again.map(|again| {
-                total.add(Summary {
+                total.add(Tally {
                     late: None,
                     ..again
                 })
@@ -297,17 +297,17 @@ impl<'a> Session<'a> {
         out: &Out,
         around: &Surroundings,
         stops: &Stops,
-    ) -> Result<Summary, Stop> {
-        let not_begun = || Summary {
+    ) -> Result<Tally, Stop> {
+        let not_begun = || Tally {
             late: Some(planned).filter(|_| !stops.soon.is_cancelled()),
-            ..Summary::default()
+            ..Tally::default()
         };
         let entered = execute::enter(site, &self.loaded.matrix.name, name, &stops.waits).await;
         match entered {
             Err(RunError::Host(error)) if error.kind == HostErrorKind::Cancelled => {
                 return Ok(not_begun());
             }
-            slot => around.keep(slot.map_err(stop_of)?),
+            lock => around.keep(lock.map_err(stop_of)?),
         }
         let broken = self.build(site, name, out, &stops.waits).await?;
         if stops.waits.is_cancelled() {
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
             confirm::forget(&plan, &is_new, &self.store.borrow())?;
         }
         failed.append(&mut summary.failed);
-        Ok(Summary { failed, ..summary })
+        Ok(Tally { failed, ..summary })
     }
 
     /// Measures again what looks like a change on the machines of these names.
@@ -382,7 +382,7 @@ impl<'a> Session<'a> {
         names: &BTreeSet<String>,
         around: &Surroundings,
         stops: &Stops,
-    ) -> Result<Summary, Stop> {
+    ) -> Result<Tally, Stop> {
         let plan = self.plan()?;
         let known = lookup::known(&plan, Some(&self.store.borrow()), &self.loaded.artifacts)?;
         let job = Job {
@@ -416,7 +416,7 @@ impl<'a> Session<'a> {
             plan = self.loaded.plan(self.common, self.looked, &world)?;
             chosen = self.choose_again(&plan, out)?;
         }
-        let place = Place {
+        let place = Workplace {
             site,
             plan: &plan,
             world: &world,
@@ -456,7 +456,7 @@ impl<'a> Session<'a> {
         let plan = self.plan()?;
         let todo = &chosen.known.todo;
         let store = self.store.borrow();
-        let past = Past::of(&plan, Some(&store), &|run| chosen.known.is_partly_done(run))?;
+        let past = StepTimes::of(&plan, Some(&store), &|run| chosen.known.is_partly_done(run))?;
         let estimate = past.with(|durations| dag::estimate(&plan, todo, durations));
         site.tell(Event::Started {
             matrix: plan.matrix.name.clone(),

@@ -45,7 +45,7 @@ impl Sources {
 pub type SourcesOf<'a> = dyn Fn(&[u16], Option<i64>) -> Result<Option<Sources>, Diagnostic> + 'a;
 
 /// What is known beside the inputs.
-pub struct Past<'a> {
+pub struct Before<'a> {
     pub inputs: &'a OldInputs,
     /// The session in which a run step's cell was last run; None: it is compared with the latest inputs.
     pub session: &'a dyn Fn(usize) -> Option<i64>,
@@ -68,7 +68,7 @@ pub fn why(
     plan: &Plan,
     todo: &Todo,
     inputs: &[Inputs],
-    past: &Past,
+    past: &Before,
 ) -> Result<Vec<Reason>, Diagnostic> {
     let due: HashSet<usize> = plan
         .steps

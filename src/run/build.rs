@@ -11,7 +11,7 @@ use regex::bytes::Regex;
 use super::command::{Log, command, last_words, make_dir, now_ms, one, remove};
 use super::event::Event;
 use super::execute::{RunError, Site};
-use super::lookup::Past;
+use super::lookup::StepTimes;
 use super::pool::Pool;
 use super::versions::World;
 use crate::config::matrix::Build;
@@ -38,15 +38,15 @@ enum Built {
 /// Makes the builds of a machine that are to be done. Those that share a folder are made one after the
 /// other in the order of the versions, so that neighbouring commits build incrementally; beyond that the one
 /// with the longest way to the end goes first, as many side by side as the machine declares. A build that
-/// failed before is not tried again unless `again`. The caller holds the machine's slot.
+/// failed before is not tried again unless `again`. The caller holds the machine's lock.
 pub async fn build(
-    place: &Place<'_>,
+    place: &Workplace<'_>,
     machine: &str,
     todo: &Todo,
     again: bool,
     cancel: &Cancel,
 ) -> Result<BrokenBuilds, RunError> {
-    let Place { site, plan, .. } = *place;
+    let Workplace { site, plan, .. } = *place;
     let Some(declared) = &plan.matrix.build else {
         return Ok(BrokenBuilds::new());
     };
@@ -67,7 +67,7 @@ pub async fn build(
     keys.sort_unstable();
     keys.dedup();
     let failures = site.store.borrow().failures(&keys)?;
-    let past = Past::of(plan, Some(&site.store.borrow()), &|run| {
+    let past = StepTimes::of(plan, Some(&site.store.borrow()), &|run| {
         todo.rounds[run] > 0
     })?;
     let weights = past.with(|durations| build_weights(plan, todo, durations));
@@ -125,7 +125,7 @@ pub async fn build(
 }
 
 /// Where and of what builds are made.
-pub struct Place<'a> {
+pub struct Workplace<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,
     pub world: &'a World<'a>,
@@ -161,7 +161,7 @@ impl Mark<'_> {
 }
 
 struct Builder<'a> {
-    place: &'a Place<'a>,
+    place: &'a Workplace<'a>,
     declared: &'a Build,
     build: u32,
     /// What `{{ jobs }}` stands for.

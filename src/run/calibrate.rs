@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::confirm::{extra_rounds, next_round};
-use super::execute::{Job, RunError, Stops, Summary};
+use super::execute::{Job, RunError, Stops, Tally};
 use super::family::{LEVEL, series_of};
 
 use super::past::Past;
@@ -39,7 +39,7 @@ pub async fn measure(
     todo: &Todo,
     rounds: u32,
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let runs = (0..).zip(&todo.rounds);
     let runs = runs.filter(|(_, rounds)| **rounds > 0);
     let runs: BTreeSet<u32> = runs.map(|(run, _)| run).collect();

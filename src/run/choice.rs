@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::dispatch::Stored;
-use super::lookup::{Known, LookupError, Past, failures, machine_of};
+use super::lookup::{Known, LookupError, StepTimes, failures, machine_of};
 use super::prepare::Machines;
 use crate::edge::environment::{Environment, in_short};
 use crate::edge::store::{Store, StoreError};
@@ -154,7 +154,7 @@ pub fn choose(
     }
     if let Some(budget) = asked.budget {
         let rounds = &chosen.known.todo.rounds;
-        let past = Past::of(plan, store, &|run| rounds[run] > 0)?;
+        let past = StepTimes::of(plan, store, &|run| rounds[run] > 0)?;
         let (left_out, runs) = past.with(|durations| chosen.beyond(plan, durations, budget));
         chosen.out.left_out = left_out;
         chosen.put_out(plan, |run| runs.contains(&run));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dispatch::Stored;
 use super::event::Event;
-use super::execute::{self, Job, RunError, Stops, Summary};
-use super::family::{Again, Answer, Beside, answers, groups, policy};
+use super::execute::{self, Job, RunError, Stops, Tally};
+use super::family::{Answer, Beside, Rerun, answers, groups, policy};
 use super::lookup::machine_of;
 use super::repeat::Repetition;
 use super::samples::Samples;
@@ -32,10 +32,10 @@ pub async fn confirm(
     machines: &BTreeSet<String>,
     is_built: &dyn Fn(u32) -> bool,
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let plan = job.plan;
     let policy = policy(plan);
-    let mut total = Summary::default();
+    let mut total = Tally::default();
     if !is_wanted(plan) {
         return Ok(total);
     }
@@ -167,7 +167,7 @@ fn runs_of(plan: &Plan, answer: &Answer) -> Runs {
 }
 
 /// How far a confirmation is that has begun and not ended.
-fn begun(answer: &Answer) -> Option<Again> {
+fn begun(answer: &Answer) -> Option<Rerun> {
     answer.again.filter(|again| !again.noted.finished)
 }
 
@@ -264,7 +264,7 @@ pub async fn extra_rounds(
     runs: &BTreeSet<u32>,
     (from, to): (u32, u32),
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let finished = finished(job, runs)?;
     let missing_of = |run: u32| {
         let had = finished.get(&run)?;
@@ -274,7 +274,7 @@ pub async fn extra_rounds(
     let missing: Vec<u32> = steps.map(|run| missing_of(run).unwrap_or(0)).collect();
     let cells = missing.iter().filter(|missing| **missing > 0).count();
     if cells == 0 {
-        return Ok(Summary::default());
+        return Ok(Tally::default());
     }
     let repeat = Repeat::times(to - from);
     let plan = Plan {

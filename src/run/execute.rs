@@ -18,7 +18,7 @@ use super::repeat::Repetition;
 use super::setup::{Up, put_away};
 use super::surroundings::Surroundings;
 use super::tune;
-use crate::edge::host::{Cancel, Holder, HostError, Slot};
+use crate::edge::host::{Cancel, Holder, HostError, Lock};
 use crate::edge::parse::Parser;
 use crate::edge::store::{
     self, Beside, Kind, NewAttempt, NewReading, Record, Recorded, Store, StoreError, Writer,
@@ -54,7 +54,7 @@ pub struct Failed {
 
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Summary {
+pub struct Tally {
     pub measured: u64,
     pub failed: Vec<Failed>,
     pub interrupted: bool,
@@ -62,9 +62,9 @@ pub struct Summary {
     pub late: Option<(usize, u64)>,
 }
 
-impl Summary {
+impl Tally {
     /// Adds what came of another part.
-    pub fn add(&mut self, other: Summary) {
+    pub fn add(&mut self, other: Tally) {
         self.measured += other.measured;
         self.failed.extend(other.failed);
         self.interrupted |= other.interrupted;
@@ -118,14 +118,14 @@ pub struct Stops {
     pub deadline: Option<Instant>,
 }
 
-/// Takes the measuring slot of a machine, and puts away what a dead run has left on it. None where
+/// Takes the lock of a machine, and puts away what a dead run has left on it. None where
 /// nothing runs.
 pub async fn enter(
     site: &Site<'_>,
     purpose: &str,
     name: &str,
     cancel: &Cancel,
-) -> Result<Option<Slot>, RunError> {
+) -> Result<Option<Lock>, RunError> {
     let Some(
         machine @ Machine {
             host: Some(host), ..
@@ -142,7 +142,7 @@ pub async fn enter(
         })
     };
     let holder = Holder::this(purpose);
-    let slot = host.lock(holder, &waiting, cancel.clone()).await?;
+    let lock = host.lock(holder, &waiting, cancel.clone()).await?;
     let mut cleaned = host.clean().await?;
     machine.link_programs().await?;
     cleaned.extend(put_away(site, name, machine).await?);
@@ -153,7 +153,7 @@ pub async fn enter(
         });
     }
     tune::recover(site, name, host, machine).await?;
-    Ok(Some(slot))
+    Ok(Some(lock))
 }
 
 /// Something that was done and is not durable yet. Nobody is told of it before it is.
@@ -198,7 +198,7 @@ pub async fn run(
     have: &dyn Fn(usize) -> Stored,
     repetition: Repetition,
     stops: &Stops,
-) -> Result<Summary, RunError> {
+) -> Result<Tally, RunError> {
     let slots = |machine| job.machine(machine).map_or(1, |(_, machine)| machine.slots);
     let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have, &slots);
     let machines = dispatch.machines();
@@ -209,7 +209,7 @@ pub async fn run(
         repetition: RefCell::new(repetition),
         fatal: RefCell::default(),
     };
-    let mut summary = Summary::default();
+    let mut summary = Tally::default();
     let mut pool = Pool::default();
     let (told, mut written) = mpsc::unbounded_channel::<(u64, Written)>();
     let mut unwritten: HashMap<u64, Unwritten> = HashMap::new();
@@ -418,7 +418,7 @@ impl Executor<'_> {
     }
 
     /// Tells of what is durable now.
-    fn tell(&self, news: News, recorded: Recorded, dispatch: &Dispatch, summary: &mut Summary) {
+    fn tell(&self, news: News, recorded: Recorded, dispatch: &Dispatch, summary: &mut Tally) {
         if news.is_sample && matches!(recorded, Recorded::New(_)) {
             summary.measured += 1;
         }

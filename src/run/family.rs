@@ -60,7 +60,7 @@ pub struct Answer {
     /// What a rerun said, if there was one.
     pub confirmed: Option<bool>,
     /// The rerun, if there is one.
-    pub again: Option<Again>,
+    pub again: Option<Rerun>,
     /// How promising it is to measure the comparison again, or further, where it asks for that.
     pub promise: Option<f64>,
     pub accepted: Option<AcceptedBy>,
@@ -68,7 +68,7 @@ pub struct Answer {
 
 /// How far a comparison was measured again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct Rerun {
     pub noted: Confirmation,
     /// Fresh rounds of both sides.
     pub rounds: u32,
@@ -354,7 +354,7 @@ impl<'a> Asker<'a> {
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
-    ) -> (Comparison, Option<Again>, Range<u32>) {
+    ) -> (Comparison, Option<Rerun>, Range<u32>) {
         let all = 0..u32::MAX;
         if pair.0 == pair.1 && !base.is_empty() {
             return (same_artifact(base.len()), None, all);
@@ -376,7 +376,7 @@ impl<'a> Asker<'a> {
             .collect();
         let last = looks.last().cloned().unwrap_or(all);
         let looks: Vec<Comparison> = looks.into_iter().map(of).collect();
-        let again = Again {
+        let again = Rerun {
             noted: *noted,
             rounds: reached,
         };

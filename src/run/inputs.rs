@@ -12,7 +12,7 @@ use crate::edge::git::Oid;
 use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{Plan, Todo};
 use crate::plan::steps::{Maker, placeholders};
-use crate::plan::why::{Past, Reason, Sources, why};
+use crate::plan::why::{Before, Reason, Sources, why};
 use crate::words::diag::Diagnostic;
 use crate::words::input::{InputTexts, OldInputs, value_in};
 use crate::words::key::Key;
@@ -101,7 +101,7 @@ pub fn reasons(
     let placeholders = placeholders(plan.matrix, plan.seconds);
     let maker = Maker::new(plan.matrix, &plan.cells, world, &placeholders);
     let differences = Differences::new(plan, world, &commits);
-    let past = Past {
+    let past = Before {
         inputs: &old,
         session: &|run| sessions.get(&run).copied(),
         again: &|run| chosen.again.get(&run).map(Again::to_string),

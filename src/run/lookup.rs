@@ -164,20 +164,20 @@ pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, St
 }
 
 /// How long steps took, or may take.
-pub struct Past {
+pub struct StepTimes {
     durations: HashMap<Key, Duration>,
     typical: [Duration; 3],
 }
 
-impl Past {
+impl StepTimes {
     /// Of builds, set-ups and the run steps for which `is_wanted`.
     pub fn of(
         plan: &Plan,
         store: Option<&Store>,
         is_wanted: &dyn Fn(usize) -> bool,
-    ) -> Result<Past, StoreError> {
+    ) -> Result<StepTimes, StoreError> {
         let guess = Duration::try_from_secs_f64(plan.seconds).unwrap_or_default() + RUN_OVERHEAD;
-        let mut past = Past {
+        let mut past = StepTimes {
             durations: HashMap::new(),
             typical: [BUILD_GUESS, SETUP_GUESS, guess],
         };

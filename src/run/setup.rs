@@ -316,7 +316,7 @@ impl Executor<'_> {
     }
 }
 
-/// Undoes what runs that are dead have left on a machine whose slot we hold. Returns a line about
+/// Undoes what runs that are dead have left on a machine whose lock we hold. Returns a line about
 /// each.
 pub(super) async fn put_away(
     site: &Site<'_>,

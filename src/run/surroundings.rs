@@ -11,7 +11,7 @@ use super::execute::{Executor, RunError, Site};
 use super::prepare::Machine;
 use super::tune;
 use crate::edge::environment::{Asked, capture};
-use crate::edge::host::{Cancel, Command, Host, Slot};
+use crate::edge::host::{Cancel, Command, Host, Lock};
 use crate::edge::parse::Parser;
 use crate::edge::quiet::{self, Limits};
 use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
@@ -27,7 +27,7 @@ const VERSION_BYTES_MAX: usize = 4096;
 #[derive(Default)]
 pub struct Surroundings {
     /// Of all machines, until they are put back: nobody else may have them before.
-    slots: RefCell<Vec<Slot>>,
+    locks: RefCell<Vec<Lock>>,
     machines: RefCell<BTreeMap<String, Surrounding>>,
     /// Of the monitors that are programs, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
@@ -50,12 +50,12 @@ impl Surroundings {
         }
     }
 
-    /// Keeps a machine's slot until [`Surroundings::leave`].
-    pub fn keep(&self, slot: Option<Slot>) {
-        self.slots.borrow_mut().extend(slot);
+    /// Keeps a machine's lock until [`Surroundings::leave`].
+    pub fn keep(&self, lock: Option<Lock>) {
+        self.locks.borrow_mut().extend(lock);
     }
 
-    /// Applies a machine's profile and looks at its environment. Its slot was given to
+    /// Applies a machine's profile and looks at its environment. Its lock was given to
     /// [`Surroundings::keep`]; the caller calls [`Surroundings::leave`] whatever happens then, also on
     /// an error.
     pub async fn enter(&self, site: &Site<'_>, name: &str) -> Result<(), RunError> {
@@ -109,7 +109,7 @@ impl Surroundings {
                 result = result.and(released);
             }
         }
-        self.slots.take();
+        self.locks.take();
         result
     }
 

@@ -8,7 +8,7 @@ use super::setup::run_folders;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::edge::environment::{self, Asked};
-use crate::edge::host::{Host, slot_is_free};
+use crate::edge::host::{Host, lock_is_free};
 use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::words::diag::{Diagnostic, SourceId, Span};
 use crate::words::units::{count, show_time};
@@ -48,7 +48,7 @@ pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved
 }
 
 /// Whether a dead run has left a machine other than it was: with its profile, in the middle of a measurement,
-/// or `with_setups`. Nobody has its slot then.
+/// or `with_setups`. Nobody has its lock then.
 pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
     let Some(host) = &machine.host else {
         return false;
@@ -58,7 +58,7 @@ pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
     if !is_tuned && !with_setups && run_folders(machine).await.is_empty() {
         return false;
     }
-    slot_is_free(host.as_ref(), "looking for what dead runs have left").await
+    lock_is_free(host.as_ref(), "looking for what dead runs have left").await
 }
 
 /// Puts back what a dead run has left of its profile. One that was applied by hand stays where this

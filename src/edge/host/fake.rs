@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Output, ServiceId,
-    Slot, Wait,
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
+    ServiceId, Wait,
 };
 use crate::words::key::Key;
 use crate::words::sample::Ended;
@@ -188,10 +188,10 @@ impl Host for FakeHost {
         holder: Holder,
         _on_wait: &'a dyn Fn(&str),
         _cancel: Cancel,
-    ) -> Wait<'a, Result<Slot, HostError>> {
+    ) -> Wait<'a, Result<Lock, HostError>> {
         Box::pin(async move {
             self.note(format!("lock {}", holder.purpose));
-            Ok(Slot(Box::new(())))
+            Ok(Lock(Box::new(())))
         })
     }
 

@@ -44,32 +44,32 @@ pub trait Host {
     /// Ends a service and all its processes: TERM, then KILL. Returns what it had printed.
     fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>>;
 
-    /// Takes the machine's exclusive measuring slot, across processes and users. `on_wait` is told
+    /// Takes the machine's exclusive lock, across processes and users. `on_wait` is told
     /// who holds it while it has to wait, once for each holder.
     fn lock<'a>(
         &'a self,
         holder: Holder,
         on_wait: &'a dyn Fn(&str),
         cancel: Cancel,
-    ) -> Wait<'a, Result<Slot, HostError>>;
+    ) -> Wait<'a, Result<Lock, HostError>>;
 
     /// Ends the processes that a `matrix` which is no longer alive left on the machine. Returns a
-    /// line about each. The caller holds the slot.
+    /// line about each. The caller holds the lock.
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
 }
 
-/// The measuring slot; dropping it gives it back.
-pub struct Slot(#[allow(dead_code)] pub Box<dyn std::any::Any>);
+/// The lock; dropping it gives it back.
+pub struct Lock(#[allow(dead_code)] pub Box<dyn std::any::Any>);
 
-/// Whether nobody has the machine's measuring slot.
-pub async fn slot_is_free(host: &dyn Host, purpose: &str) -> bool {
+/// Whether nobody has the machine's lock.
+pub async fn lock_is_free(host: &dyn Host, purpose: &str) -> bool {
     let (stop, cancel) = watch::channel(false);
     let taken = |_: &str| {
         // Fails only when nobody waits any more.
         let _ = stop.send(true);
     };
-    let slot = host.lock(Holder::this(purpose), &taken, Cancel::new(cancel));
-    slot.await.is_ok()
+    let lock = host.lock(Holder::this(purpose), &taken, Cancel::new(cancel));
+    lock.await.is_ok()
 }
 
 /// Who holds a machine.

@@ -150,6 +150,8 @@ impl Store {
         keys: &[Key],
         mut on_sample: impl FnMut(StoredSample),
     ) -> Result<(), StoreError> {
+        // Keys are in no order of time: in a large store kept pages would hardly be met again.
+        let _scan = self.sqlite(SmallCache::of(&self.db))?;
         self.for_keys(keys, SAMPLES, |index, row| {
             on_sample(StoredSample {
                 key: keys[index],

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use super::SMT_CONTROL;
 use crate::edge::host::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Output, ServiceId,
-    Slot, Wait,
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
+    ServiceId, Wait,
 };
 use crate::words::key::Key;
 use crate::words::sample::Ended;
@@ -381,8 +381,8 @@ impl Host for FakeRoot {
         _: Holder,
         _: &'a dyn Fn(&str),
         _: Cancel,
-    ) -> Wait<'a, Result<Slot, HostError>> {
-        Box::pin(async { Ok(Slot(Box::new(()))) })
+    ) -> Wait<'a, Result<Lock, HostError>> {
+        Box::pin(async { Ok(Lock(Box::new(()))) })
     }
 
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::edge::host::{Cancel, Holder, HostError, HostErrorKind, Slot};
+use crate::edge::host::{Cancel, Holder, HostError, HostErrorKind, Lock};
 
 const POLL_MIN: Duration = Duration::from_millis(100);
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub async fn take(
     holder: Holder,
     on_wait: &dyn Fn(&str),
     mut cancel: Cancel,
-) -> Result<Slot, HostError> {
+) -> Result<Lock, HostError> {
     let mut pause = POLL_MIN;
     let mut told: Option<String> = None;
     loop {
@@ -49,7 +49,7 @@ pub async fn take(
                 let failed =
                     |error| HostError::io(format!("cannot write `{}`", path.display()), &error);
                 write_holder(&mut file, &holder).map_err(failed)?;
-                return Ok(Slot(Box::new(Held(file))));
+                return Ok(Lock(Box::new(Held(file))));
             }
             // Somebody removed the file before we had it locked: the next one counts.
             Ok(()) => continue,

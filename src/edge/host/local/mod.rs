@@ -16,8 +16,8 @@ use std::time::Duration;
 use self::process::{Environment, Running};
 use self::tree::Owner;
 use super::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Output, ServiceId,
-    Slot, Wait,
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
+    ServiceId, Wait,
 };
 use crate::words::sample::Ended;
 
@@ -185,7 +185,7 @@ impl Host for LocalHost {
         holder: Holder,
         on_wait: &'a dyn Fn(&str),
         cancel: Cancel,
-    ) -> Wait<'a, Result<Slot, HostError>> {
+    ) -> Wait<'a, Result<Lock, HostError>> {
         Box::pin(lock::take(&self.lock, holder, on_wait, cancel))
     }
 

@@ -19,8 +19,16 @@ pub struct Stat {
     pub start: u64,
     /// It has ended and waits for its parent to take the status.
     pub zombie: bool,
-    /// It has a program, which is not known to have an empty environment.
-    may_have_environment: bool,
+    /// None of a kernel thread, or of one that has ended.
+    program: Option<Program>,
+}
+
+/// Where the kernel has put a program: another one's addresses are others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Program {
+    /// Known last: until then it is being put in place.
+    code: u64,
+    environment: [u64; 2],
 }
 
 /// A real one is below 1 KiB: numbers, and a name of 15 bytes.
@@ -54,12 +62,13 @@ impl Stat {
             group: number(2)?,
             session: number(3)?,
             start: fields.get(19)?.parse().ok()?,
-            may_have_environment: match (fields.get(20), fields.get(47..49)) {
-                // No memory: a kernel thread, or one that has ended.
-                (None | Some(&"0"), _) | (_, None) => false,
-                // Both ends are 0 while the process is becoming another program.
-                (_, Some(ends)) => ends[0] != ends[1] || ends[1] == "0",
-            },
+            program: fields.get(20).filter(|size| **size != "0").and_then(|_| {
+                let address = |field: usize| fields.get(field)?.parse().ok();
+                Some(Program {
+                    code: address(24)?,
+                    environment: [address(47)?, address(48)?],
+                })
+            }),
         })
     }
 }
@@ -67,25 +76,26 @@ impl Stat {
 /// The value of a variable in the environment that a process was started with. None when it has
 /// none, has ended, overwrote its environment, or belongs to another user.
 ///
-/// While a process becomes another program it seems to have no environment. Whoever takes it for a stranger
-/// then leaves it behind: so this waits for it.
+/// While a process becomes another program it seems to have no environment, or only a part of it. Whoever
+/// takes it for a stranger then leaves it behind: so only what was read of one program counts.
 pub fn environment_of(pid: i32, variable: &str) -> Option<String> {
-    let path = format!("/proc/{pid}/environ");
     let give_up = Instant::now() + EXEC_TIME_MAX;
-    let mut environ = read(&path, ENVIRON_BYTES_MAX).ok()?;
-    while environ.is_empty()
-        && Stat::of(pid).is_some_and(|stat| stat.may_have_environment)
-        && Instant::now() < give_up
-    {
+    loop {
+        let before = Stat::of(pid)?.program?;
+        let environ = read(&format!("/proc/{pid}/environ"), ENVIRON_BYTES_MAX).ok()?;
+        let found = environ.split(|byte| *byte == 0).find_map(|entry| {
+            let value = entry
+                .strip_prefix(variable.as_bytes())?
+                .strip_prefix(b"=")?;
+            Some(String::from_utf8_lossy(value).into_owned())
+        });
+        let is_of_one =
+            || before.code != 0 && Stat::of(pid).and_then(|it| it.program) == Some(before);
+        if found.is_some() || is_of_one() || Instant::now() >= give_up {
+            return found;
+        }
         std::thread::sleep(EXEC_PAUSE);
-        environ = read(&path, ENVIRON_BYTES_MAX).ok()?;
     }
-    environ.split(|byte| *byte == 0).find_map(|entry| {
-        let value = entry
-            .strip_prefix(variable.as_bytes())?
-            .strip_prefix(b"=")?;
-        Some(String::from_utf8_lossy(value).into_owned())
-    })
 }
 
 /// All processes that can be seen, in no particular order.
@@ -181,8 +191,8 @@ mod tests {
 
     #[test]
     fn stat_lines() {
-        let check = |name: &str, state: &str, memory: &str, expected: (bool, bool)| {
-            let (zombie, may_have_environment) = expected;
+        let check = |name: &str, state: &str, memory: &str, expected: (bool, Option<Program>)| {
+            let (zombie, program) = expected;
             let line = format!(
                 "7 ({name}) {state} 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 12345 {memory}\n"
             );
@@ -194,18 +204,30 @@ mod tests {
                 session: 3,
                 start: 12345,
                 zombie,
-                may_have_environment,
+                program,
             };
             assert_eq!(Stat::parse(&line), Some(expected), "{line}");
         };
-        let with_ends = |size: &str, ends: &str| format!("{size} 9{} {ends} 0", " 0".repeat(25));
-        check("fio", "S", &with_ends("100", "5 8"), (false, true));
-        check("emptied", "S", &with_ends("100", "8 8"), (false, false));
-        check("becoming", "S", &with_ends("100", "0 0"), (false, true));
-        check("kernel", "S", &with_ends("0", "0 0"), (false, false));
-        check("old", "S", "100 9", (false, false));
-        check("a) R 9 9 (b", "Z", &with_ends("0", "0 0"), (true, false));
-        check("", "X", &with_ends("0", "0 0"), (true, false));
+        let with = |size: &str, code: u64, [begin, end]: [u64; 2]| {
+            let between = " 0".repeat(21);
+            format!("{size} 9 9 1 {code} 1{between} {begin} {end} 0")
+        };
+        let program = |code, environment| Some(Program { code, environment });
+        check(
+            "fio",
+            "S",
+            &with("100", 7, [5, 8]),
+            (false, program(7, [5, 8])),
+        );
+        check(
+            "becoming",
+            "S",
+            &with("100", 0, [0, 0]),
+            (false, program(0, [0, 0])),
+        );
+        check("kernel", "S", &with("0", 0, [0, 0]), (false, None));
+        check("a) R 9 9 (b", "Z", &with("0", 0, [0, 0]), (true, None));
+        check("", "X", "0 0", (true, None));
         for broken in [
             "",
             "7",
@@ -231,15 +253,23 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_of_a_program_that_is_just_being_started() {
-        for _ in 0..300 {
-            // Returns when the kernel has let go of our memory, before the new program is in place.
-            let mut child = std::process::Command::new("/bin/sleep")
-                .arg("60")
+    fn a_process_has_its_environment_while_it_becomes_another_program() {
+        for _ in 0..200 {
+            let mut child = std::process::Command::new("/bin/sh")
+                .args(["-c", "read go; exec sleep 60"])
                 .env("WHOSE", "ours")
+                .stdin(std::process::Stdio::piped())
                 .spawn()
                 .unwrap();
-            let found = environment_of(child.id() as i32, "WHOSE");
+            let pid = child.id() as i32;
+            let has_become = |name: &str| Stat::of(pid).is_some_and(|stat| stat.name == name);
+            while !has_become("sh") || environment_of(pid, "WHOSE").is_none() {}
+            // The pipe's end is the line that it waits for.
+            drop(child.stdin.take());
+            let mut found = Some("ours".to_owned());
+            while found.as_deref() == Some("ours") && !has_become("sleep") {
+                found = environment_of(pid, "WHOSE");
+            }
             child.kill().unwrap();
             child.wait().unwrap();
             assert_eq!(found.as_deref(), Some("ours"));

@@ -625,7 +625,7 @@ fn holder(purpose: &str) -> Holder {
 }
 
 #[test]
-fn the_slot_is_exclusive_and_its_holder_is_told_once() {
+fn the_lock_is_exclusive_and_its_holder_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lock");
     with_host(async |_| {
@@ -656,7 +656,7 @@ fn the_slot_is_exclusive_and_its_holder_is_told_once() {
 }
 
 #[test]
-fn the_slot_is_free_when_its_holder_is_killed() {
+fn the_lock_is_free_when_its_holder_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lock");
     std::fs::write(&path, "not json").unwrap();
