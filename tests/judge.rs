@@ -388,7 +388,7 @@ fn pooled_noise_weighs_as_much_as_noises_are_alike() {
     // Half the logarithms are a below, half a above that of 3: a variance of a²·n/(n − 1).
     let n = 40;
     let of = |a: f64| {
-        let variance = |i: usize| own(3.0 * if i % 2 == 0 { a } else { -a }.exp());
+        let variance = |i: usize| own(3.0 * [a, -a][i % 2].exp());
         pooled(&(0..n).map(variance).collect::<Vec<_>>()).unwrap()
     };
     let check = |a: f64, variance: f64, degrees: f64| {
