@@ -331,6 +331,21 @@ mod tests {
             .sum()
     }
 
+    #[test]
+    fn the_longest_seasons_are_sixty_places_and_a_fourth_of_the_series() {
+        let hash = |i: usize| ((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0;
+        let check = |period: usize, n: usize, is_found: bool| {
+            let value = |i: usize| 10.0 * hash(i % period + 500) + hash(i);
+            let x: Vec<f64> = (0..n).map(value).collect();
+            let places: Vec<usize> = (0..n).collect();
+            let found = super::period(&x, &places, 1.0);
+            assert_eq!(found, is_found.then_some(period), "{period} in {n}");
+        };
+        check(12, 48, true);
+        check(13, 48, false);
+        check(60, 240, true);
+    }
+
     proptest! {
         #[test]
         fn no_other_lines_cost_less(
