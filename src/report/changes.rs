@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::model::{AcceptedRow, FORMAT};
 use super::text::{
-    BREAK, Style, accepted_line, arrow, breakable, fit, in_one_unit, lines, more, table, value,
+    BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
+    value,
 };
 use crate::judge::changepoint::{Change, Kind};
 use crate::judge::history::Standing;
@@ -272,9 +273,11 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
             Cell::new(&cause.at),
         ]);
     }
-    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &[7]);
+    const DROPPED: [usize; 1] = [7];
+    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &DROPPED);
     if !found.causes.is_empty() {
         out.push_str(&lines(&rows));
+        out.push_str(&dropped(&rows, &DROPPED));
     }
     more(found.causes.len(), LINES_MAX, &mut out);
     for cause in found.causes.iter().take(LINES_MAX) {
