@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
-use crate::edge::environment::{Asked, Difference, Environment, capture, is_tunable};
+use crate::edge::environment::{Asked, Difference, Environment, capture, is_set_by};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
 use crate::edge::tune;
@@ -283,7 +283,10 @@ impl Machine {
     pub fn shifts_since(&self, before: &Environment) -> Vec<Difference> {
         let now = self.environment.as_ref();
         let mut shifts = now.map_or(Vec::new(), |now| before.shifts(now));
-        shifts.retain(|shift| self.profile.is_none() || !is_tunable(&shift.name));
+        let profile = self.profile.iter();
+        let patterns = profile.flat_map(|it| it.knobs.iter().flat_map(|knob| &knob.choices));
+        let patterns: Vec<&str> = patterns.map(|choice| choice.pattern.as_str()).collect();
+        shifts.retain(|shift| !patterns.iter().any(|it| is_set_by(&shift.name, it)));
         shifts
     }
 
