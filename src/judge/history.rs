@@ -72,7 +72,7 @@ fn may_begin_later(series: &[Option<f64>], change: &Change, options: &Options) -
         .filter(|x| x.is_finite());
     let to_before = |x: &f64| (x - change.before).abs() < (x - change.after).abs();
     let first = points.next();
-    first.is_some_and(to_before) && 1 + points.count() <= options.min_segment
+    first.is_some_and(to_before) && points.count() < options.min_segment
 }
 
 /// Compares reported changes with a fresh analysis of the whole series: one word for each, in their
