@@ -255,7 +255,7 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
 pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     let mut out = String::new();
     if found.causes.is_empty() {
-        out.push_str("no change points\n");
+        out.push_str("no change points (one needs five points on either side: `matrix history` shows them)\n");
     }
     let header = [
         "id", "", "versions", "machine", "metric", "change", "cells", "since",

@@ -246,7 +246,7 @@ fn shifts(name: &str) -> bool {
     SHIFTS.iter().any(|prefix| name.starts_with(prefix)) && !PLACES.contains(&name)
 }
 
-/// What files of host tuning set beside the value of their own name, by the ends of their paths.
+/// What files of host tuning set beside the value of their own name, by the ends of their paths: patterns of names.
 const SETS: [(&str, &[&str]); 17] = [
     ("clocksource0/current_clocksource", &["clock.source"]),
     ("smt/control", &ONLINE),
@@ -281,19 +281,25 @@ const SETS: [(&str, &[&str]); 17] = [
     ),
 ];
 
-/// What depends on which CPUs are online.
-const ONLINE: [&str; 4] = [
+/// What depends on which CPUs are online; mitigations tell of SMT.
+const ONLINE: [&str; 8] = [
+    "cpu.cores-per-socket",
     "cpu.count",
     "cpu.online",
     "cpu.smt",
+    "cpu.sockets",
     "cpu.threads-per-socket",
+    "mitigation.*",
+    "numa.*.cpus",
 ];
 
 /// Whether a profile that sets the files of a pattern may be what has set a value.
 pub fn is_set_by(name: &str, pattern: &str) -> bool {
     let beside = SETS.iter().filter(|(file, _)| pattern.ends_with(file));
     glob_matches(&capture::name_of_knob(pattern), name)
-        || beside.flat_map(|(_, names)| *names).any(|it| *it == name)
+        || beside
+            .flat_map(|(_, names)| *names)
+            .any(|it| glob_matches(it, name))
 }
 
 /// Values with more words are lists.

@@ -270,6 +270,9 @@ fn what_a_profile_sets_is_not_what_somebody_else_changed() {
             "disk.scheduler",
             "knob./sys/kernel/mm/transparent_hugepage/defrag",
             "knob./sys/kernel/mm/transparent_hugepage/enabled",
+            "mitigation.mds",
+            "numa.node0.cpus",
+            "numa.nodes",
             "sysctl.vm.dirty_bytes",
             "sysctl.vm.dirty_ratio",
             "sysctl.vm.nr_hugepages",
@@ -286,7 +289,10 @@ fn what_a_profile_sets_is_not_what_somebody_else_changed() {
         &format!("{cpu}/cpufreq/policy*/scaling_governor"),
         &["cpu.governor"],
     );
-    check(&format!("{cpu}/smt/control"), &["cpu.online", "cpu.smt"]);
+    check(
+        &format!("{cpu}/smt/control"),
+        &["cpu.online", "cpu.smt", "mitigation.mds", "numa.node0.cpus"],
+    );
     check(&format!("{cpu}/intel_pstate/no_turbo"), &[]);
     check(
         "/sys/block/*/queue/scheduler",
