@@ -39,12 +39,13 @@ pub struct Moved {
     pub surroundings: Vec<String>,
 }
 
-/// The change points of one series, in its order.
-pub fn of_series(
+/// The change points of one series, in its order. `deeply`: what was told is compared with a look at the whole.
+fn of_series(
     id: &SeriesId,
     series: &PastSeries,
     told: &[Told],
     until: Option<AttemptId>,
+    deeply: bool,
 ) -> Vec<Moved> {
     let options = Options::default();
     let levels = series.levels();
@@ -73,6 +74,35 @@ pub fn of_series(
         begin = end;
     }
     all.sort_unstable();
+    let mut standings: BTreeMap<usize, Standing> = BTreeMap::new();
+    if deeply || is_filled_in(series, told) {
+        let fresh = changes(&levels, &options);
+        let reviewed = review(&reported, &fresh, &options);
+        standings.extend(reported.iter().copied().zip(reviewed));
+        for (&index, told) in &known {
+            let standing = standings[&index];
+            let before = reported.partition_point(|at| *at < index).checked_sub(1);
+            let begin = before.map_or(0, |before| reported[before]);
+            let filled_in = || {
+                let places = fresh.iter().rev().map(|change| change.index);
+                let mut places = places.skip_while(|at| *at >= index);
+                places
+                    .next()
+                    .filter(|at| *at > begin && is_told_as(series, *at, index, told, &options))
+            };
+            let place = match standing {
+                Standing::Stands => None,
+                Standing::Moved { to } => Some(to),
+                Standing::Gone => filled_in(),
+            };
+            if let Some(to) = place {
+                standings.insert(index, Standing::Moved { to });
+                // It is known by its number already.
+                let is_same = |at: &usize| at.abs_diff(to) <= options.min_segment;
+                all.retain(|at| known.contains_key(at) || !is_same(at));
+            }
+        }
+    }
     let describe = |at: usize| {
         let index = all[at];
         let begin = if at == 0 { 0 } else { all[at - 1] };
@@ -92,7 +122,7 @@ pub fn of_series(
             ci95: sides.ci95,
             before: crate::judge::stats::median(before),
             after: crate::judge::stats::median(after),
-            standing: None,
+            standing: standings.get(&index).copied(),
             surroundings: Vec::new(),
         }
     };
@@ -125,19 +155,7 @@ pub fn look(
     let mut all = Vec::new();
     for (id, series) in past.series.iter().filter(|(id, _)| wanted(id)) {
         let told = by_series.get(id).map_or(&[][..], Vec::as_slice);
-        let mut found = of_series(id, series, told, until);
-        if deeply || is_filled_in(series, told) {
-            let old: Vec<usize> = found
-                .iter()
-                .filter(|m| m.id.is_some())
-                .map(|m| m.index)
-                .collect();
-            let fresh = changes(&series.levels(), &Options::default());
-            let standings = review(&old, &fresh, &Options::default());
-            for (moved, standing) in found.iter_mut().zip(standings) {
-                moved.standing = Some(standing);
-            }
-        }
+        let mut found = of_series(id, series, told, until, deeply);
         for moved in &mut found {
             moved.surroundings = surroundings(store, series, moved)?;
         }
@@ -155,6 +173,19 @@ fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
     })
 }
 
+/// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
+fn is_told_as(
+    series: &PastSeries,
+    at: usize,
+    index: usize,
+    told: &Told,
+    options: &Options,
+) -> bool {
+    let between = series.points[at..index].iter();
+    let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
+    were_known.count() <= options.min_segment
+}
+
 /// Notes what is told now, and gives each its number.
 pub fn tell(
     store: &Store,
@@ -168,7 +199,7 @@ pub fn tell(
     };
     let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
     let ids = store.tell(matrix, preset, &points, until, now_ms)?;
-    store.save_points(&past.unsaved)?;
+    store.save_points(&past.unsaved);
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);
     }
@@ -260,5 +291,64 @@ fn control_says(old: &Point, again: &Point, ratio: f64) -> Option<String> {
             "control `{version}`, measured before and after, did not move: not the surroundings"
         )),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::store::Position;
+
+    /// Commits of a series; it is slower from `moved` on. Those of `belated` were measured after the change was told.
+    fn series(moved: usize, belated: &std::ops::Range<usize>) -> PastSeries {
+        let point = |i: usize| {
+            let is_late = belated.contains(&i);
+            let level = if i < moved { 100.0 } else { 120.0 };
+            Point {
+                key: Key::of(&i.to_le_bytes()),
+                version: format!("c{i}").into(),
+                session: 1 + i64::from(is_late),
+                started_ms: if is_late { 2000 } else { 0 },
+                position: Position::default(),
+                attempt: AttemptId(i as i64 + if is_late { 1000 } else { 0 }),
+                values: vec![level + (i * 7 % 5) as f64 * 0.1],
+                environment: None,
+            }
+        };
+        PastSeries {
+            unit: String::new(),
+            points: (0..60).map(point).collect(),
+            again: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_change_that_was_told_too_late_keeps_its_number() {
+        let id = SeriesId {
+            machine: "x".into(),
+            cell: "machine=x".into(),
+            metric: "lat".into(),
+        };
+        // The second look is of a later night: then nothing is new.
+        for until in [100, 10_000] {
+            let check = |moved, belated, told_at: usize, expected: &[(usize, Option<Standing>)]| {
+                let series = series(moved, &belated);
+                let told = Told {
+                    id: 1,
+                    series: id.clone(),
+                    key: series.points[told_at].key,
+                    reported_ms: 1000,
+                };
+                let found = of_series(&id, &series, &[told], Some(AttemptId(until)), false);
+                let found: Vec<_> = found.iter().map(|it| (it.index, it.standing)).collect();
+                assert_eq!(found, expected, "{moved} {belated:?} {until}");
+            };
+            let moved = |to| Some(Standing::Moved { to });
+            check(20, 18..26, 26, &[(26, moved(20))]);
+            check(23, 18..26, 26, &[(26, moved(23))]);
+            check(26, 18..26, 26, &[(26, Some(Standing::Stands))]);
+            // Nothing was measured between: it is not the same.
+            check(45, 18..26, 26, &[(26, Some(Standing::Gone))]);
+        }
     }
 }
