@@ -10,7 +10,7 @@ mod repo;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -111,6 +111,18 @@ fn commits_stand_in_their_order_whenever_they_are_measured() {
     let words = format!("told before, would now be seen at `c{MOVED}` (point {MOVED})");
     assert!(text.contains(&words), "{text}");
 
+    // The cell is accepted as its latest commit is, not as what was measured last, which is said.
+    let output = accept_command(&lab, &["--only", "machine == 'x'"]).output();
+    let output = output.unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(document["accepted"][0]["versions"], json!(["c39"]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    let words = format!(
+        "`c39`, its latest version; measured last was `c{}`",
+        BELATED.end - 1
+    );
+    assert!(said.contains(&words), "{said}");
+
     // Neither the repository nor its mirror is needed for that.
     drop(repo);
     let _ = fs::remove_dir_all(lab.path(".matrix/mirrors"));
@@ -142,17 +154,62 @@ fn a_change_among_commits_measured_belatedly_is_told() {
             .wait()
             .assert_code(0);
     };
-    let places = || {
+    let told = || {
         let changes = documents(&lab, &["changes", "matrix.toml"]);
         let causes = changes["causes"].as_array().unwrap().iter();
-        let mut to: Vec<String> = causes.map(|it| it["to"].as_str().unwrap().into()).collect();
-        to.sort();
-        to
+        let told = causes.map(|cause| {
+            let cell = &cause["cells"][0];
+            json!([cause["to"], cell["standing"], cell["now_at"]])
+        });
+        let mut told: Vec<Value> = told.collect();
+        told.sort_by_key(ToString::to_string);
+        Value::from(told)
     };
     measure(40..80);
-    assert_eq!(places(), ["c60"]);
+    // That the past cannot be kept in one piece stops nothing.
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON session_points
+                  BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    lab.store().execute(refuse, []).unwrap();
+    assert_eq!(told(), json!([["c60", null, null]]));
     measure(0..40);
-    assert_eq!(places(), ["c24", "c60"]);
+    // The one that is new has nothing to be compared with; as of the second look it was told.
+    let old = json!(["c60", "stands", null]);
+    assert_eq!(told(), json!([["c24", null, null], old]));
+    assert_eq!(told()[1], old);
+}
+
+#[test]
+fn a_history_that_cannot_be_walked_stops_no_run() {
+    let repo = Repo::new();
+    let commits: Vec<String> = (0..3)
+        .map(|i| {
+            repo.write("file", &i.to_string());
+            repo.commit("c")
+        })
+        .collect();
+    let (folder, rest) = commits[0].split_at(2);
+    fs::remove_file(format!("{}/.git/objects/{folder}/{rest}", repo.path())).unwrap();
+    let lab = Lab::new(&null_matrix());
+    let version = format!("c2={}", commits[2]);
+    let arguments = [
+        "run",
+        "matrix.toml",
+        "--repo",
+        &repo.path(),
+        "--version",
+        &version,
+    ];
+    let output = lab.matrix(&arguments).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("note: it is not known where the versions stand"),
+        "{said}"
+    );
+    assert_eq!(points(&lab), ["c2"]);
+    // A later run can place it.
+    let noted = "SELECT count(*) FROM version_commit WHERE position_ms IS NULL";
+    assert_eq!(lab.count(noted), 1);
 }
 
 /// Programs of three versions, measured on this machine.
@@ -332,13 +389,16 @@ fn sides_without_a_common_environment_say_so() {
     assert_eq!(apart["environments"].as_array().unwrap().len(), 1);
 }
 
+fn accept_command(lab: &Lab, arguments: &[&str]) -> Command {
+    let own = ["accept", "matrix.toml", "--reason", "x", "--json"];
+    lab.matrix(&[&own, arguments].concat())
+}
+
 fn accept(lab: &Lab, arguments: &[&str]) -> (Option<i32>, Value) {
-    let all = [
-        &["accept", "matrix.toml", "--reason", "x", "--json"],
-        arguments,
-    ]
-    .concat();
-    let output = lab.matrix(&all).stderr(Stdio::null()).output().unwrap();
+    let output = accept_command(lab, arguments)
+        .stderr(Stdio::null())
+        .output();
+    let output = output.unwrap();
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     (output.status.code(), document)
 }

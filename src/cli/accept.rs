@@ -1,6 +1,7 @@
 //! Owns `matrix accept`: whose changes are accepted, by whom and why.
 //! Does not know what follows from it.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use clap::Args;
@@ -23,7 +24,7 @@ use crate::words::units::count;
 pub struct AcceptArgs {
     #[command(flatten)]
     common: Common,
-    /// Accept a cell as it was last measured
+    /// Accept a cell as its latest version was last measured
     #[arg(conflicts_with_all = ["change", "undo", "list"])]
     cell: Option<String>,
     /// Accept a change point, by its number in `matrix changes`, with all cells that it moved
@@ -62,7 +63,7 @@ pub fn accept(args: AcceptArgs) -> Exit {
 }
 
 fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow>, Stop> {
-    let records = Records::read(&args.common, sources)?;
+    let records = Records::read(&args.common, false, sources)?;
     let now = now_ms();
     if args.list {
         return Ok(records
@@ -179,22 +180,39 @@ fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
         .collect())
 }
 
-/// Series from what was measured last, of the versions that are asked for. What was measured before may be
-/// of another text of the cell, so the order of the series does not tell.
+/// Series from their latest version, of those that are asked for, as it was measured last. Where another one was
+/// measured after that, belatedly, this is said.
 fn latest(records: &Records, wanted: &dyn Fn(&SeriesId, &Point) -> bool) -> Vec<AcceptedFrom> {
     let of_version = |id: &SeriesId, point: &Point| {
         let versions = records.versions.as_ref();
         versions.is_none_or(|versions| versions.contains(&(id.clone(), point.version.to_string())))
     };
+    let mut belated = BTreeSet::new();
     let own = records.names.keys().filter_map(|id| {
         let series = records.past.series.get(id)?;
         let points = series.points.iter().chain(&series.again);
-        let last = points
+        let own: Vec<&Point> = points
             .filter(|point| wanted(id, point) && of_version(id, point))
+            .collect();
+        let last = own
+            .iter()
+            .max_by_key(|point| (point.position, point.session))?;
+        let measured = own
+            .iter()
             .max_by_key(|point| (point.session, point.position))?;
+        if measured.version != last.version {
+            belated.insert((last.version.clone(), measured.version.clone()));
+        }
         from(records, id, series.position(last.key)?)
     });
-    own.collect()
+    let own = own.collect();
+    for (last, measured) in belated {
+        say(&format!(
+            "note: accepted as of `{last}`, its latest version; measured last was `{measured}`: \
+             `--version {measured}` accepts that"
+        ));
+    }
+    own
 }
 
 fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> {

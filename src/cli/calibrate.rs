@@ -17,7 +17,7 @@ use crate::report::calibration::{Calibration, text};
 use crate::report::model::FORMAT;
 use crate::run::calibrate::calibrated;
 use crate::run::execute::Tally;
-use crate::run::past::{NOISE_SESSIONS_MAX, Past, preset_name};
+use crate::run::past::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
 use crate::run::progress::say;
 use crate::run::samples::Samples;
 use crate::words::diag::{Sources, suggest};
@@ -109,9 +109,12 @@ async fn measured(
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
-    let past = Past::read(&store, &loaded.matrix, preset, NOISE_SESSIONS_MAX, &|_| {
-        true
-    })?;
+    let what = What {
+        sessions: NOISE_SESSIONS_MAX,
+        metrics: &metrics_of(&plan),
+        is_kept: false,
+    };
+    let past = Past::read(&store, &loaded.matrix, preset, what, &|_| true)?;
     let samples = Samples::of(&plan, &store)?;
     let found = calibrated(&plan, &samples, &past, id, repetitions)?;
     let mut calibration = Calibration {

@@ -102,11 +102,12 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
 }
 
 fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
-    let records = Records::of_all_versions(&args.common, sources)?;
+    // With a filter not all is looked at: then nothing counts as told.
+    let is_whole = args.common.only.is_empty();
+    let records = Records::of_all_versions(&args.common, is_whole, sources)?;
     let mut moved = records.changes(&|_| true, args.review)?;
     let place = (records.matrix.as_str(), records.preset.as_str());
-    // With a filter not all was looked at: then nothing counts as told.
-    if args.common.only.is_empty() {
+    if is_whole {
         tell(&records.store, &records.past, place, &mut moved, now_ms())?;
     }
     Ok(MatrixChanges {
@@ -128,7 +129,7 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
 }
 
 fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
-    let records = Records::of_all_versions(&args.common, sources)?;
+    let records = Records::of_all_versions(&args.common, false, sources)?;
     let cell = args
         .cell
         .as_deref()

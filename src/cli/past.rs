@@ -13,7 +13,7 @@ use crate::report::changes::{CellChange, direction};
 use crate::report::model::time;
 use crate::run::changes::{Moved, look};
 use crate::run::family::series_of;
-use crate::run::past::{ALL_SESSIONS, Past, accepted, preset_name};
+use crate::run::past::{ALL_SESSIONS, Past, What, accepted, preset_name};
 use crate::run::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::words::diag::{Diagnostic, Sources};
 use crate::words::sample::Better;
@@ -41,7 +41,8 @@ pub struct Records {
 }
 
 impl Records {
-    pub fn read(common: &Common, sources: &mut Sources) -> Result<Records, Stop> {
+    /// `is_kept`: what is told is noted ([`crate::run::changes::tell`]).
+    pub fn read(common: &Common, is_kept: bool, sources: &mut Sources) -> Result<Records, Stop> {
         let loaded = load(common, sources)?;
         let store = loaded.store()?.ok_or_else(|| nothing_stored(&loaded))?;
         let labels = versions(common, &loaded, &store)?;
@@ -66,10 +67,15 @@ impl Records {
             }
         }
         let preset = preset_name(&loaded.matrix, common.preset.as_deref());
+        let what = What {
+            sessions: ALL_SESSIONS,
+            metrics: &names.keys().map(|id| id.metric.clone()).collect(),
+            is_kept,
+        };
         Ok(Records {
             matrix: loaded.matrix.name.clone(),
             preset: preset.to_owned(),
-            past: Past::read(&store, &loaded.matrix, preset, ALL_SESSIONS, &|_| true)?,
+            past: Past::read(&store, &loaded.matrix, preset, what, &|_| true)?,
             acceptances: store.acceptances(&loaded.matrix.name)?,
             names,
             cells: plan.cells.clone(),
@@ -79,8 +85,12 @@ impl Records {
     }
 
     /// As [`Records::read`], for a verb that tells of all versions.
-    pub fn of_all_versions(common: &Common, sources: &mut Sources) -> Result<Records, Stop> {
-        let records = Records::read(common, sources)?;
+    pub fn of_all_versions(
+        common: &Common,
+        is_kept: bool,
+        sources: &mut Sources,
+    ) -> Result<Records, Stop> {
+        let records = Records::read(common, is_kept, sources)?;
         match records.versions {
             None => Ok(records),
             Some(_) => Err(Stop::message(

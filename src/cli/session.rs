@@ -29,7 +29,7 @@ use crate::run::lookup::{self, StepTimes};
 use crate::run::past::preset_name;
 use crate::run::pool::Pool;
 use crate::run::prepare::Machines;
-use crate::run::progress::{Progress, Several};
+use crate::run::progress::{Progress, Several, say};
 use crate::run::surroundings::Surroundings;
 use crate::words::units::{exact_duration, parse_duration};
 
@@ -164,10 +164,8 @@ impl<'a> Session<'a> {
             seed: self.common.seed,
             progress: self.progress,
         };
-        let result = match self.note_versions(session) {
-            Ok(()) => self.work(&site, names, chosen, signals).await,
-            Err(stop) => Err(stop),
-        };
+        self.note_versions(session);
+        let result = self.work(&site, names, chosen, signals).await;
         let outcome = match &result {
             Ok((summary, _)) if summary.interrupted => "interrupted",
             Ok((summary, _)) if !summary.failed.is_empty() => "failed",
@@ -184,10 +182,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn note_versions(&self, session: i64) -> Result<(), Stop> {
+    /// Only the order of a series rests on it: what goes wrong does not stop a run.
+    fn note_versions(&self, session: i64) {
         let (versions, store) = (&self.looked.versions, self.store.borrow());
-        let noted = versions.note(&store, &self.loaded.matrix.name, session);
-        noted.map_err(|error| Stop::message(error.to_string()))
+        if let Err(error) = versions.note(&store, &self.loaded.matrix.name, session) {
+            say(&format!(
+                "note: it is not known where the versions stand in the history: {error}"
+            ));
+        }
     }
 
     async fn work(

@@ -2,6 +2,7 @@
 //! Does not know what a comparison says, nor when a side is measured again.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use super::samples::Series;
@@ -13,7 +14,7 @@ use crate::words::sample::Sample;
 /// The environments that a report's samples were taken in.
 #[derive(Debug, Default)]
 pub struct Alike {
-    /// Those that differ in something that moves results; each stands for all that do not differ from it.
+    /// Those that differ in something that moves results; each has the values of all that do not differ.
     kinds: Vec<Environment>,
     /// Index into them. Empty where there is one kind only.
     of_key: HashMap<Key, usize>,
@@ -31,25 +32,37 @@ pub struct Sides<'a> {
 impl Alike {
     pub fn read(store: &Store, all: impl Iterator<Item = Key>) -> Result<Alike, StoreError> {
         let keys: BTreeSet<Key> = all.collect();
-        let mut alike = Alike::default();
-        if keys.len() < 2 {
-            return Ok(alike);
-        }
-        for key in keys {
+        let mut known = Vec::new();
+        for key in keys.iter().filter(|_| keys.len() > 1) {
             // One of a newer program cannot be compared.
-            let text = store.environment(key)?;
-            let Some(own) = text.and_then(|text| Environment::from_json(&text).ok()) else {
-                continue;
-            };
+            let text = store.environment(*key)?;
+            let own = text.and_then(|text| Environment::from_json(&text).ok());
+            known.extend(own.map(|own| (*key, own)));
+        }
+        Ok(Alike::of(known))
+    }
+
+    /// One that lacks names may be like two that differ from each other: those with most names come first, and what
+    /// is like a kind differs from none of it.
+    fn of(mut known: Vec<(Key, Environment)>) -> Alike {
+        known.sort_by_key(|(key, own)| (Reverse(own.values.len()), *key));
+        let mut alike = Alike::default();
+        for (key, own) in known {
             let mut kinds = alike.kinds.iter();
             let kind = kinds.position(|kind| kind.shifts(&own).is_empty());
-            let kind = kind.unwrap_or_else(|| {
-                alike.kinds.push(own);
-                alike.kinds.len() - 1
-            });
+            match kind {
+                Some(kind) => {
+                    let values = &mut alike.kinds[kind].values;
+                    for (name, value) in own.values {
+                        values.entry(name).or_insert(value);
+                    }
+                }
+                None => alike.kinds.push(own),
+            }
+            let kind = kind.unwrap_or(alike.kinds.len() - 1);
             alike.of_key.insert(key, kind);
         }
-        Ok(alike)
+        alike
     }
 
     /// Whether both sides were measured, as far as is known, and never in one environment.
@@ -135,6 +148,42 @@ fn differing(a: &[Key], b: &[Key]) -> Option<[Key; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_differs_is_never_alike_whatever_stands_between() {
+        let environment = |values: &[(&str, &str)]| {
+            let mut environment = Environment::default();
+            let values = values
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()));
+            environment.values = values.collect();
+            environment
+        };
+        let all = [
+            environment(&[("cpu.model", "x")]),
+            environment(&[("cpu.model", "x"), ("kernel", "5"), ("tool.a", "1")]),
+            environment(&[("cpu.model", "x"), ("kernel", "6"), ("tool.a", "1")]),
+            environment(&[("kernel", "5"), ("cpu.microcode", "1")]),
+            environment(&[("kernel", "5"), ("cpu.microcode", "2")]),
+        ];
+        // Whichever hashes they have.
+        for shift in 0..all.len() as u8 {
+            let known = (shift..)
+                .zip(&all)
+                .map(|(n, own)| (Key([n % 5; 16]), own.clone()));
+            let known: Vec<_> = known.collect();
+            let alike = Alike::of(known.clone());
+            for (a, of_a) in &known {
+                for (b, of_b) in &known {
+                    let is_alike = alike.of_key[a] == alike.of_key[b];
+                    assert!(
+                        !is_alike || of_a.shifts(of_b).is_empty(),
+                        "{of_a:?} {of_b:?}"
+                    );
+                }
+            }
+        }
+    }
 
     #[test]
     fn only_what_the_sides_do_not_share_differs() {

@@ -46,12 +46,13 @@ const OPTIONS: Options = Options {
     ..Options::DEFAULT
 };
 
-/// The change points of one series, in its order.
-pub fn of_series(
+/// The change points of one series, in its order. `deeply`: what was told is compared with a look at the whole.
+fn of_series(
     id: &SeriesId,
     series: &PastSeries,
     told: &[Told],
     until: Option<AttemptId>,
+    deeply: bool,
 ) -> Vec<Moved> {
     let levels = series.levels();
     let mut known: BTreeMap<usize, &Told> = BTreeMap::new();
@@ -79,6 +80,35 @@ pub fn of_series(
         begin = end;
     }
     all.sort_unstable();
+    let mut standings: BTreeMap<usize, Standing> = BTreeMap::new();
+    if deeply || is_filled_in(series, told) {
+        let fresh = changes(&levels, &OPTIONS);
+        let reviewed = review(&reported, &fresh, &OPTIONS);
+        standings.extend(reported.iter().copied().zip(reviewed));
+        for (&index, told) in &known {
+            let standing = standings[&index];
+            let before = reported.partition_point(|at| *at < index).checked_sub(1);
+            let begin = before.map_or(0, |before| reported[before]);
+            let filled_in = || {
+                let places = fresh.iter().rev().map(|change| change.index);
+                let mut places = places.skip_while(|at| *at >= index);
+                places
+                    .next()
+                    .filter(|at| *at > begin && is_told_as(series, *at, index, told, &OPTIONS))
+            };
+            let place = match standing {
+                Standing::Stands => None,
+                Standing::Moved { to } => Some(to),
+                Standing::Gone => filled_in(),
+            };
+            if let Some(to) = place {
+                standings.insert(index, Standing::Moved { to });
+                // It is known by its number already.
+                let is_same = |at: &usize| at.abs_diff(to) <= OPTIONS.min_segment;
+                all.retain(|at| known.contains_key(at) || !is_same(at));
+            }
+        }
+    }
     let describe = |at: usize| {
         let index = all[at];
         let begin = if at == 0 { 0 } else { all[at - 1] };
@@ -98,7 +128,7 @@ pub fn of_series(
             ci95: sides.ci95,
             before: crate::judge::stats::median(before),
             after: crate::judge::stats::median(after),
-            standing: None,
+            standing: standings.get(&index).copied(),
             surroundings: Vec::new(),
         }
     };
@@ -131,19 +161,7 @@ pub fn look(
     let mut all = Vec::new();
     for (id, series) in past.series.iter().filter(|(id, _)| wanted(id)) {
         let told = by_series.get(id).map_or(&[][..], Vec::as_slice);
-        let mut found = of_series(id, series, told, until);
-        if deeply || is_filled_in(series, told) {
-            let old: Vec<usize> = found
-                .iter()
-                .filter(|m| m.id.is_some())
-                .map(|m| m.index)
-                .collect();
-            let fresh = changes(&series.levels(), &OPTIONS);
-            let standings = review(&old, &fresh, &OPTIONS);
-            for (moved, standing) in found.iter_mut().zip(standings) {
-                moved.standing = Some(standing);
-            }
-        }
+        let mut found = of_series(id, series, told, until, deeply);
         for moved in &mut found {
             moved.surroundings = surroundings(store, series, moved)?;
         }
@@ -161,6 +179,19 @@ fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
     })
 }
 
+/// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
+fn is_told_as(
+    series: &PastSeries,
+    at: usize,
+    index: usize,
+    told: &Told,
+    options: &Options,
+) -> bool {
+    let between = series.points[at..index].iter();
+    let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
+    were_known.count() <= options.min_segment
+}
+
 /// Notes what is told now, and gives each its number.
 pub fn tell(
     store: &Store,
@@ -174,7 +205,7 @@ pub fn tell(
     };
     let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
     let ids = store.tell(matrix, preset, &points, until, now_ms)?;
-    store.save_points(&past.unsaved)?;
+    store.save_points(&past.unsaved);
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);
     }
@@ -297,7 +328,7 @@ mod tests {
             cell: "x=a".into(),
             metric: "time".into(),
         };
-        let first = of_series(&id, &series, &[], None);
+        let first = of_series(&id, &series, &[], None, false);
         // Each has a direction of its own: a drift upwards.
         assert!(
             first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
@@ -311,8 +342,61 @@ mod tests {
         });
         let told: Vec<Told> = told.collect();
         series.points.push(point(240));
-        let next = of_series(&id, &series, &told, Some(AttemptId(239)));
+        let next = of_series(&id, &series, &told, Some(AttemptId(239)), false);
         let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
         assert_eq!(indices(&next), indices(&first));
+    }
+
+    /// Commits of a series; it is slower from `moved` on. Those of `belated` were measured after the change was told.
+    fn series(moved: usize, belated: &std::ops::Range<usize>) -> PastSeries {
+        let point = |i: usize| {
+            let is_late = belated.contains(&i);
+            let level = if i < moved { 100.0 } else { 120.0 };
+            Point {
+                key: Key::of(&i.to_le_bytes()),
+                version: format!("c{i}").into(),
+                session: 1 + i64::from(is_late),
+                started_ms: if is_late { 2000 } else { 0 },
+                position: Position::default(),
+                attempt: AttemptId(i as i64 + if is_late { 1000 } else { 0 }),
+                values: vec![level + (i * 7 % 5) as f64 * 0.1],
+                environment: None,
+            }
+        };
+        PastSeries {
+            unit: String::new(),
+            points: (0..60).map(point).collect(),
+            again: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_change_that_was_told_too_late_keeps_its_number() {
+        let id = SeriesId {
+            machine: "x".into(),
+            cell: "machine=x".into(),
+            metric: "lat".into(),
+        };
+        // The second look is of a later night: then nothing is new.
+        for until in [100, 10_000] {
+            let check = |moved, belated, told_at: usize, expected: &[(usize, Option<Standing>)]| {
+                let series = series(moved, &belated);
+                let told = Told {
+                    id: 1,
+                    series: id.clone(),
+                    key: series.points[told_at].key,
+                    reported_ms: 1000,
+                };
+                let found = of_series(&id, &series, &[told], Some(AttemptId(until)), false);
+                let found: Vec<_> = found.iter().map(|it| (it.index, it.standing)).collect();
+                assert_eq!(found, expected, "{moved} {belated:?} {until}");
+            };
+            let moved = |to| Some(Standing::Moved { to });
+            check(20, 18..26, 26, &[(26, moved(20))]);
+            check(23, 18..26, 26, &[(26, moved(23))]);
+            check(26, 18..26, 26, &[(26, Some(Standing::Stands))]);
+            // Nothing was measured between: it is not the same.
+            check(45, 18..26, 26, &[(26, Some(Standing::Gone))]);
+        }
     }
 }

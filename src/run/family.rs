@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use super::alike::{Alike, Sides};
-use super::past::{NOISE_SESSIONS_MAX, Past, accepted, preset_name, without_version};
+use super::past::{
+    NOISE_SESSIONS_MAX, Past, What, accepted, metrics_of, preset_name, without_version,
+};
 use super::samples::{OwnSeries, Samples};
 use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
@@ -94,7 +96,14 @@ impl Beside {
         // What is judged speaks for itself.
         let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
         let past = match plan.compares.is_empty() {
-            false => Past::read(store, plan.matrix, preset, NOISE_SESSIONS_MAX, &is_earlier)?,
+            false => {
+                let what = What {
+                    sessions: NOISE_SESSIONS_MAX,
+                    metrics: &metrics_of(plan),
+                    is_kept: false,
+                };
+                Past::read(store, plan.matrix, preset, what, &is_earlier)?
+            }
             true => Past::default(),
         };
         let mut beside = Beside {

@@ -1,21 +1,25 @@
 //! Owns the past of a matrix: its series over versions, the noise in them, what was accepted.
 //! Does not know where a series changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use crate::config::matrix::Matrix;
 use crate::edge::store::{
-    Acceptance, AcceptedFrom, AttemptId, Position, SeriesId, Span, Store, StoreError, Unsaved,
+    Acceptance, AcceptedFrom, AttemptId, Metric, MetricId, Position, SeriesId, Span, Store,
+    StoreError, Unsaved,
 };
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
+use crate::plan::dag::Plan;
 use crate::words::key::Key;
 
 /// Sessions that the noise of a cell is learned from, the latest ones.
 pub const NOISE_SESSIONS_MAX: u32 = 30;
 /// A noise level that rests on fewer degrees of freedom is not used.
 const NOISE_DEGREES_MIN: f64 = 4.0;
+/// Samples that are held at a time, of the latest sessions.
+const PAST_SAMPLES_MAX: usize = 20_000_000;
 /// All sessions.
 pub const ALL_SESSIONS: u32 = i32::MAX as u32;
 
@@ -73,6 +77,24 @@ impl PastSeries {
     }
 }
 
+/// What of a matrix's past is read.
+#[derive(Clone, Copy, Debug)]
+pub struct What<'a> {
+    /// Only the last so many sessions.
+    pub sessions: u32,
+    /// By the names that parsers give them; programs print more than a matrix asks for.
+    pub metrics: &'a BTreeSet<String>,
+    /// Whether sessions are kept in one piece when changes are told.
+    pub is_kept: bool,
+}
+
+/// What the cells of a plan ask for, by the names that parsers give.
+pub fn metrics_of(plan: &Plan) -> BTreeSet<String> {
+    // What cannot be named is nowhere stored.
+    let of_cell = |cell| plan.metric_names(cell).unwrap_or_default();
+    (0..plan.cells.len() as u32).flat_map(of_cell).collect()
+}
+
 /// All series of a matrix under one preset.
 #[derive(Debug, Default)]
 pub struct Past {
@@ -84,35 +106,42 @@ pub struct Past {
 }
 
 impl Past {
-    /// Reads the last so many sessions; of what `is_wanted`, by key.
+    /// Reads what `is_wanted`, by key.
     pub fn read(
         store: &Store,
         matrix: &Matrix,
         preset: &str,
-        sessions: u32,
+        what: What,
         is_wanted: &dyn Fn(Key) -> bool,
     ) -> Result<Past, StoreError> {
         let own = matrix.preset.as_ref().map_or("", |preset| &preset.value);
         let unnamed = if preset == own { "" } else { preset };
+        let mut metrics = store.metrics()?;
+        metrics.retain(|metric| what.metrics.contains(&metric.name));
+        let ids: BTreeSet<MetricId> = metrics.iter().map(|metric| metric.id).collect();
         let span = Span {
             matrix: &matrix.name,
             presets: [preset, unnamed],
-            sessions,
-            is_kept: sessions == ALL_SESSIONS,
+            metrics: &ids,
+            sessions: what.sessions,
+            samples_max: PAST_SAMPLES_MAX,
+            is_kept: what.is_kept,
         };
-        Past::of(store, &span, is_wanted)
+        Past::of(store, &span, &metrics, is_wanted)
     }
 
-    fn of(store: &Store, span: &Span, is_wanted: &dyn Fn(Key) -> bool) -> Result<Past, StoreError> {
+    fn of(
+        store: &Store,
+        span: &Span,
+        metrics: &[Metric],
+        is_wanted: &dyn Fn(Key) -> bool,
+    ) -> Result<Past, StoreError> {
         // By name: the same metric may have been recorded with another unit.
-        let (mut names, mut units) = (Vec::new(), HashMap::new());
-        for metric in store.metrics()? {
-            let known = names.iter().position(|name| *name == metric.name);
-            let number = known.unwrap_or(names.len());
-            if known.is_none() {
-                names.push(metric.name);
-            }
-            units.insert(metric.id, (number, metric.unit));
+        let (mut numbers, mut units) = (HashMap::new(), HashMap::new());
+        let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+        for (number, metric) in metrics.iter().enumerate() {
+            let number = *numbers.entry(&metric.name).or_insert(number);
+            units.insert(metric.id, (number, &metric.unit));
         }
         let mut positions: HashMap<i64, HashMap<String, Position>> = HashMap::new();
         for commit in store.commits(span.matrix)? {
@@ -150,10 +179,10 @@ impl Past {
                 let id = SeriesId {
                     machine: point.machine.to_owned(),
                     cell: without_version(point.cell, point.machine),
-                    metric: names[*name].clone(),
+                    metric: names[*name].to_owned(),
                 };
                 let series = PastSeries {
-                    unit: unit.clone(),
+                    unit: (*unit).clone(),
                     points: Vec::new(),
                     again: Vec::new(),
                 };
@@ -176,7 +205,7 @@ impl Past {
                 started_ms: point.started_ms,
                 position: of_commit.unwrap_or(measured),
                 attempt: point.attempt,
-                values: point.values.to_vec(),
+                values: point.values,
                 environment: point.environment,
             };
             let (_, series, seen) = &mut all[number];
@@ -325,15 +354,18 @@ mod tests {
             cell: "bs=4k".into(),
             metric: "iops".into(),
         };
+        let metrics = store.metrics().unwrap();
         let span = Span {
             matrix: "m",
             presets: ["", ""],
+            metrics: &metrics.iter().map(|metric| metric.id).collect(),
             sessions: ALL_SESSIONS,
+            samples_max: 1000,
             is_kept: false,
         };
         let noise_without = |version: &str| {
             let left_out = Key::of(version.as_bytes());
-            let past = Past::of(&store, &span, &|key| key != left_out).unwrap();
+            let past = Past::of(&store, &span, &metrics, &|key| key != left_out).unwrap();
             past.noise(&id)
         };
         let noise = noise_without("new").unwrap();

@@ -151,7 +151,8 @@ impl Versions {
         });
         let mut standings: HashMap<Oid, Standing> = known.collect();
         let ids: Vec<Oid> = named.iter().map(|(_, id)| (*id).clone()).collect();
-        repository.borrow().standings(&ids, &mut standings)?;
+        // Where they stand can be noted later, which commits they are only now.
+        let placed = repository.borrow().standings(&ids, &mut standings);
         let position = |(id, standing): (Oid, Standing)| {
             let Standing { time_s, depth } = standing;
             let ms = time_s.saturating_mul(1000);
@@ -162,7 +163,8 @@ impl Versions {
             .into_iter()
             .map(|(label, id)| (label, id.as_str()))
             .collect();
-        Ok(store.put_commits(session, &named, &positions)?)
+        store.put_commits(session, &named, &positions)?;
+        Ok(placed?)
     }
 
     fn add(

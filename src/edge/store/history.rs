@@ -1,7 +1,7 @@
 //! Owns series: the samples of one metric of one cell over all its versions, and where versions stand.
 //! Does not know what a change point is, nor git.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -15,9 +15,12 @@ pub struct Span<'a> {
     pub matrix: &'a str,
     /// A preset that was not named is recorded as an empty one.
     pub presets: [&'a str; 2],
+    pub metrics: &'a BTreeSet<MetricId>,
     /// Only the last so many sessions of them.
     pub sessions: u32,
-    /// Whether what is read row by row is returned, for [`Store::save_points`].
+    /// Of these the latest that have no more samples together.
+    pub samples_max: usize,
+    /// Whether what is read row by row is returned, for [`Store::save_points`]; of sessions that have ended only.
     pub is_kept: bool,
 }
 
@@ -40,8 +43,8 @@ pub struct VersionCommit {
     pub position: Position,
 }
 
-/// What one session measured of one metric of one run step, borrowed from where it was read.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What one session measured of one metric of one run step.
+#[derive(Clone, Debug, PartialEq)]
 pub struct PastPoint<'a> {
     /// The last one.
     pub attempt: AttemptId,
@@ -57,8 +60,8 @@ pub struct PastPoint<'a> {
     /// When the first run was started: milliseconds since 1970-01-01 UTC.
     pub started_ms: i64,
     /// In the order in which they were taken.
-    pub values: &'a [f64],
-    /// Of the first one; for [`Store::environment`].
+    pub values: Vec<f64>,
+    /// Of the first one that tells it; for [`Store::environment`].
     pub environment: Option<Key>,
 }
 
@@ -98,17 +101,19 @@ impl Store {
                  FROM (SELECT id, ended_ms FROM session
                        WHERE matrix = ?1 AND preset IN (?2, ?3) ORDER BY id DESC LIMIT ?4) AS session
                  LEFT JOIN session_points ON session_points.session = session.id
-                 ORDER BY session.id",
+                 ORDER BY session.id DESC",
             )?;
             let mut rows = statement.query(params![span.matrix, preset, other, span.sessions])?;
             let mut unsaved = Unsaved::default();
+            let (mut latest, mut samples) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {
                 let (session, has_ended): (i64, bool) = (row.get(0)?, row.get(1)?);
                 let saved = row.get_ref(2)?.as_blob_or_null()?;
-                let all = match saved.and_then(SessionPoints::decode) {
+                let saved = saved.and_then(SessionPoints::decode);
+                let mut all = match saved.filter(|all| all.metrics.is_superset(span.metrics)) {
                     Some(all) => all,
                     None => {
-                        let all = points_of_session(&snapshot, session)?;
+                        let all = points_of_session(&snapshot, session, span.metrics)?;
                         // Nothing is added to one that has ended.
                         if has_ended && span.is_kept {
                             unsaved.0.push((session, all.encode()));
@@ -116,8 +121,17 @@ impl Store {
                         all
                     }
                 };
+                all.points
+                    .retain(|point| span.metrics.contains(&point.metric));
+                samples += all.points.iter().map(|it| it.values.len()).sum::<usize>();
+                if samples > span.samples_max {
+                    break;
+                }
+                latest.push((session, all));
+            }
+            while let Some((session, all)) = latest.pop() {
                 let text = |n: u32| all.texts[n as usize].as_str();
-                for point in &all.points {
+                for point in all.points {
                     on_point(PastPoint {
                         attempt: point.attempt,
                         cell: text(point.cell),
@@ -128,7 +142,7 @@ impl Store {
                         key: point.key,
                         session,
                         started_ms: point.started_ms,
-                        values: &point.values,
+                        values: point.values,
                         environment: point.environment,
                     });
                 }
@@ -138,18 +152,21 @@ impl Store {
         self.sqlite(read())
     }
 
-    /// Keeps what was read row by row, so that it is read in one piece the next time.
-    pub fn save_points(&self, unsaved: &Unsaved) -> Result<(), StoreError> {
+    /// Keeps what was read row by row, so that it is read in one piece the next time. What cannot be kept is read row
+    /// by row again: nothing is lost.
+    pub fn save_points(&self, unsaved: &Unsaved) {
         let write = || {
             let transaction = self.db.unchecked_transaction()?;
             for (session, points) in &unsaved.0 {
-                transaction
-                    .prepare_cached("INSERT OR REPLACE INTO session_points VALUES (?1, ?2)")?
-                    .execute(params![session, points])?;
+                let insert = "INSERT OR REPLACE INTO session_points VALUES (?1, ?2)";
+                // A piece may be larger than SQLite allows: the others are kept.
+                let _ = transaction
+                    .prepare_cached(insert)?
+                    .execute(params![session, points]);
             }
             transaction.commit()
         };
-        self.sqlite(write())
+        let _: rusqlite::Result<()> = write();
     }
 
     /// When something was first measured, in milliseconds since 1970-01-01 UTC, and where it stands in its series.
@@ -236,7 +253,11 @@ impl Store {
 }
 
 /// The points of a session, from its samples.
-fn points_of_session(db: &Connection, session: i64) -> rusqlite::Result<SessionPoints> {
+fn points_of_session(
+    db: &Connection,
+    session: i64,
+    metrics: &BTreeSet<MetricId>,
+) -> rusqlite::Result<SessionPoints> {
     let mut statement = db.prepare_cached(
         "SELECT attempt.id, attempt.cell, attempt.machine, attempt.version, sample.metric,
                 attempt.key, attempt.started_ms, sample.value, attempt.environment
@@ -246,11 +267,18 @@ fn points_of_session(db: &Connection, session: i64) -> rusqlite::Result<SessionP
          WHERE attempt.session = ?1 AND attempt.kind = 'run'
          ORDER BY attempt.id",
     )?;
-    let mut all = SessionPoints::default();
+    let mut all = SessionPoints {
+        metrics: metrics.clone(),
+        ..SessionPoints::default()
+    };
     let mut numbers: HashMap<String, u32> = HashMap::new();
     let mut places: HashMap<(u32, u32, Key, MetricId), usize> = HashMap::new();
     let mut rows = statement.query([session])?;
     while let Some(row) = rows.next()? {
+        let (metric, key): (MetricId, Key) = (row.get(4)?, row.get(5)?);
+        if !metrics.contains(&metric) {
+            continue;
+        }
         let mut number = |column| -> rusqlite::Result<u32> {
             let text = row.get_ref(column)?.as_str()?;
             if let Some(number) = numbers.get(text) {
@@ -262,7 +290,6 @@ fn points_of_session(db: &Connection, session: i64) -> rusqlite::Result<SessionP
             Ok(number)
         };
         let (cell, machine, version) = (number(1)?, number(2)?, number(3)?);
-        let (metric, key): (MetricId, Key) = (row.get(4)?, row.get(5)?);
         let place = places.entry((cell, machine, key, metric));
         let place = *place.or_insert(all.points.len());
         if place == all.points.len() {
@@ -274,12 +301,13 @@ fn points_of_session(db: &Connection, session: i64) -> rusqlite::Result<SessionP
                 key,
                 started_ms: row.get(6)?,
                 attempt: row.get(0)?,
-                environment: row.get(8)?,
+                environment: None,
                 values: Vec::new(),
             });
         }
         let point = &mut all.points[place];
         point.attempt = row.get(0)?;
+        point.environment = point.environment.or(row.get(8)?);
         point.values.push(row.get(7)?);
     }
     Ok(all)

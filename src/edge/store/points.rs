@@ -1,11 +1,13 @@
 //! Owns the form in which the points of a whole session are kept in one piece.
 //! Does not know where a piece is kept, nor what a point means.
 
+use std::collections::BTreeSet;
+
 use super::{AttemptId, MetricId};
 use crate::words::key::Key;
 
 /// The first byte of a piece; another one is of another program.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// What one session measured of one metric of one run step.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,14 +22,16 @@ pub(super) struct SessionPoint {
     pub started_ms: i64,
     /// The last one.
     pub attempt: AttemptId,
-    /// The first one that was recorded.
+    /// Of the first attempt that tells it.
     pub environment: Option<Key>,
     pub values: Vec<f64>,
 }
 
-/// All points of a session.
+/// The points of a session, of some metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SessionPoints {
+    /// All points of these are there.
+    pub metrics: BTreeSet<MetricId>,
     pub texts: Vec<String>,
     pub points: Vec<SessionPoint>,
 }
@@ -38,6 +42,10 @@ impl SessionPoints {
         let number = |out: &mut Vec<u8>, n: usize| {
             out.extend(u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
         };
+        number(&mut out, self.metrics.len());
+        for metric in &self.metrics {
+            out.extend(metric.0.to_le_bytes());
+        }
         number(&mut out, self.texts.len());
         for text in &self.texts {
             number(&mut out, text.len());
@@ -68,6 +76,10 @@ impl SessionPoints {
             return None;
         }
         let mut all = SessionPoints::default();
+        for _ in 0..number(&mut rest)? {
+            let metric = u32::from_le_bytes(take(&mut rest)?);
+            all.metrics.insert(MetricId(metric));
+        }
         for _ in 0..number(&mut rest)? {
             let length = number(&mut rest)?;
             let text;
@@ -142,8 +154,14 @@ mod tests {
             values: more.1,
         });
         let texts = prop::collection::vec(".{0,9}", 3..5);
-        (texts, prop::collection::vec(point, 0..6))
-            .prop_map(|(texts, points)| SessionPoints { texts, points })
+        let metrics = prop::collection::btree_set(any::<u32>().prop_map(MetricId), 0..4);
+        (metrics, texts, prop::collection::vec(point, 0..6)).prop_map(|(metrics, texts, points)| {
+            SessionPoints {
+                metrics,
+                texts,
+                points,
+            }
+        })
     }
 
     proptest! {
@@ -164,7 +182,8 @@ mod tests {
             changed[place] = byte;
             // No panic, and nothing that points outside.
             if let Some(read) = SessionPoints::decode(&changed) {
-                prop_assert!(read.points.iter().all(|it| (it.cell as usize) < read.texts.len()));
+                let texts = read.points.iter().flat_map(|it| [it.cell, it.machine, it.version]);
+                prop_assert!(texts.into_iter().all(|n| (n as usize) < read.texts.len()));
             }
         }
     }

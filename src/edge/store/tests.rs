@@ -382,19 +382,25 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     record(&mut store, &at(first, 1, "v1", "bs=4k,version=v1"), 10.0);
     record(&mut store, &at(first, 2, "v1", "bs=1M,version=v1"), 99.0);
     record(&mut store, &at(second, 3, "v2", "bs=4k,version=v2"), 20.0);
-    let check = |matrix, presets, sessions, expected: &[(&str, f64)]| {
-        let span = Span {
-            matrix,
-            presets,
-            sessions,
-            is_kept: true,
+    let check_max =
+        |store: &Store, samples_max, matrix, presets, sessions, expected: &[(&str, f64)]| {
+            let span = Span {
+                matrix,
+                presets,
+                metrics: &store.metrics().unwrap().iter().map(|it| it.id).collect(),
+                sessions,
+                samples_max,
+                is_kept: true,
+            };
+            let mut found = Vec::new();
+            let mut take = |it: PastPoint| found.push((it.cell.to_owned(), it.values[0]));
+            let unsaved = store.past(&span, &mut take).unwrap();
+            let found: Vec<(&str, f64)> = found.iter().map(|(c, v)| (c.as_str(), *v)).collect();
+            assert_eq!(found, expected);
+            unsaved
         };
-        let mut found = Vec::new();
-        let mut take = |it: PastPoint| found.push((it.cell.to_owned(), it.values[0]));
-        let unsaved = store.past(&span, &mut take).unwrap();
-        let found: Vec<(&str, f64)> = found.iter().map(|(c, v)| (c.as_str(), *v)).collect();
-        assert_eq!(found, expected);
-        unsaved
+    let check = |matrix, presets, sessions, expected: &[(&str, f64)]| {
+        check_max(&store, 3, matrix, presets, sessions, expected)
     };
     let all = [
         ("bs=4k,version=v1", 10.0),
@@ -408,7 +414,7 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     };
     store.end_session(first, 1, "ok").unwrap();
     let unsaved = check("m", ["quick", "quick"], 9, &all);
-    store.save_points(&unsaved).unwrap();
+    store.save_points(&unsaved);
     // Not of the other one: it has not ended.
     assert_eq!(saved(&store), 1);
     // In one piece it is the same; one of another program is read row by row.
@@ -417,6 +423,8 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     store.db.execute(spoil, []).unwrap();
     check("m", ["quick", "quick"], 9, &all);
     check("m", ["", "quick"], 1, &all[2..]);
+    // Of too many samples the latest sessions.
+    check_max(&store, 2, "m", ["quick", ""], 9, &all[2..]);
     check("m", ["nightly", ""], 9, &[]);
     check("other", ["quick", ""], 9, &[]);
     let position = |ms, depth| Position { ms, depth };

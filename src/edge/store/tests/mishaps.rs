@@ -191,6 +191,35 @@ fn an_older_database_is_migrated_and_a_copy_kept() {
 }
 
 #[test]
+fn commits_of_before_they_were_noted_are_of_the_last_session_that_had_them() {
+    let check = |since: i64, ended: Option<i64>, expected: &[i64]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut old = Store::open_with(folder.path(), true, &open::MIGRATIONS[..7]).unwrap();
+        for n in 0..4 {
+            let of_session = session(&old);
+            record(&mut old, &attempt(of_session, key(n), 0), 1.0);
+        }
+        let insert = "INSERT INTO input (matrix, projection, name, since, ended, value)
+                      SELECT 'm', 'version=' || version, 'commit', ?1, ?2, 'c0ffee'
+                      FROM attempt LIMIT 1";
+        old.db
+            .execute(insert, rusqlite::params![since, ended])
+            .unwrap();
+        drop(old);
+        let store = Store::open(folder.path()).unwrap();
+        let read = "SELECT session FROM version_commit ORDER BY session";
+        let mut read = store.db.prepare(read).unwrap();
+        let found = read.query_map([], |row| row.get(0)).unwrap();
+        let found: Vec<i64> = found.map(Result::unwrap).collect();
+        assert_eq!(found, expected, "{since} {ended:?}");
+    };
+    check(2, None, &[2, 3, 4]);
+    check(2, Some(4), &[2, 3]);
+    check(0, None, &[4]);
+    check(0, Some(3), &[2]);
+}
+
+#[test]
 fn a_failed_migration_changes_nothing() {
     let (folder, store) = new_store();
     session(&store);
