@@ -3,6 +3,7 @@
 
 use matrix::judge::changepoint::{Options, changes};
 use matrix::judge::history::{Standing, append, review};
+use matrix::judge::stats::student_quantile;
 use proptest::prelude::*;
 
 /// Noise of about ±1 % without a pattern.
@@ -219,4 +220,63 @@ fn a_review_says_what_moved_and_what_went() {
 fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
     assert_eq!(append(&[], &[], &Options::default()), []);
     assert_eq!(append(&stepped(30, &[]), &[50], &Options::default()), []);
+}
+
+/// The points of all nights, each appended to what was reported before.
+fn night_by_night(series: &[Option<f64>]) -> Vec<usize> {
+    let mut reported: Vec<usize> = Vec::new();
+    for night in 1..=series.len() {
+        let new = append(&series[..night], &reported, &Options::default());
+        reported.extend(new.iter().map(|change| change.index));
+    }
+    reported
+}
+
+/// A step upwards at `at`, in units of the noise.
+fn step(noise: &[f64], at: usize, size: f64) -> Vec<Option<f64>> {
+    let level = |i: usize| if i < at { 0.0 } else { size };
+    let value = |(i, noise): (usize, &f64)| Some(100.0 * (0.01 * (noise + level(i))).exp());
+    noise.iter().enumerate().map(value).collect()
+}
+
+#[test]
+fn a_point_beyond_the_clip_belongs_to_the_nearer_level() {
+    let check = |wild: &[(usize, f64)], told: usize| {
+        let mut noise: Vec<f64> = (0..60).map(|i| 100.0 * (noise(i) - 1.0)).collect();
+        wild.iter().for_each(|(at, x)| noise[*at] = *x);
+        let series = step(&noise, 20, 20.0);
+        assert_eq!(indices(&series), [told], "{wild:?}");
+        assert_eq!(night_by_night(&series), [told], "{wild:?}, night by night");
+    };
+    check(&[], 20);
+    // Too low before the step, too high before it, and so much that it is of the other level.
+    check(&[(19, -4.0)], 20);
+    check(&[(19, 8.0)], 20);
+    check(&[(19, 12.0)], 19);
+    check(&[(20, 4.0)], 20);
+    check(&[(20, -8.0)], 20);
+    check(&[(20, -12.0)], 21);
+    check(&[(18, -4.0), (19, -5.0), (20, 5.0), (21, 4.0)], 20);
+    check(&[(18, 5.0), (19, 4.0)], 20);
+}
+
+proptest! {
+    #[test]
+    fn a_clear_step_is_told_where_it_is(
+        shares in prop::collection::vec(1e-4..0.9999f64, 60),
+        at in 20usize..40,
+        size in 9.0..40.0f64,
+    ) {
+        // Student's t with heavy tails, whose robust sigma is 1.13: the step is of 8 sigma or more.
+        let noise: Vec<f64> = shares.iter().map(|p| student_quantile(*p, 3.0)).collect();
+        let of_other_level = |i: &usize| match *i < at {
+            true => noise[*i] > size / 2.0,
+            false => noise[*i] < -size / 2.0,
+        };
+        prop_assume!(!(at - 5..at + 5).any(|i| of_other_level(&i)));
+        let series = step(&noise, at, size);
+        prop_assert!(indices(&series).contains(&at), "{:?}", indices(&series));
+        let reported = night_by_night(&series);
+        prop_assert!(reported.contains(&at), "night by night {:?}", reported);
+    }
 }

@@ -283,6 +283,8 @@ fn segment(
     // F and the start of the last segment, by number of points.
     let mut total = vec![f32::INFINITY; n + 1];
     let mut last = vec![0u32; n + 1];
+    // The level of that segment.
+    let mut at = vec![0.0f32; n + 1];
     total[0] = -beta;
     for t in 1..=n {
         let value = (x[t - 1] / sigma) as f32;
@@ -293,6 +295,7 @@ fn segment(
         let slot = (t % m) * lanes.len();
         let old = ring[slot..].iter_mut();
         let (mut costs, mut starts) = ([f32::INFINITY; LANES], [0; LANES]);
+        let mut levels = [0; LANES];
         for (lane, old) in lanes.iter_mut().zip(old) {
             let square = lane.levels.map(|level| (value - level) * (value - level));
             let loss = square.map(|square| least(square, limit));
@@ -302,21 +305,50 @@ fn segment(
             lane.start = from_fn(|i| select(open[i] < stay[i], from, lane.start[i]));
             lane.best = from_fn(|i| least(open[i], stay[i]));
             starts = from_fn(|i| select(lane.best[i] < costs[i], lane.start[i], starts[i]));
+            let bits = lane.levels.map(f32::to_bits);
+            levels = from_fn(|i| select(lane.best[i] < costs[i], bits[i], levels[i]));
             costs = from_fn(|i| least(lane.best[i], costs[i]));
             (lane.recent, *old) = (recent, loss);
         }
-        let smaller = |a: (f32, u32), b: (f32, u32)| if b.0 < a.0 { b } else { a };
-        let ends = costs.into_iter().zip(starts);
-        (total[t], last[t]) = ends.fold((f32::INFINITY, 0), smaller);
+        for i in 0..LANES {
+            if costs[i] < total[t] {
+                (total[t], last[t], at[t]) = (costs[i], starts[i], f32::from_bits(levels[i]));
+            }
+        }
     }
-    let mut starts = Vec::new();
+    let mut segments = vec![(n, at[n])];
     let mut end = n;
     while last[end] > 0 {
         end = last[end] as usize;
-        starts.push(end);
+        segments.push((end, at[end]));
     }
-    starts.reverse();
-    starts
+    segments.reverse();
+    settle(&mut segments, |i| (x[i] / sigma) as f32, limit, m);
+    segments.pop();
+    segments.into_iter().map(|(end, _)| end).collect()
+}
+
+/// Moves the ends of segments, (end, level), over points beyond the clip of both levels: such a point costs the
+/// same on either side, and belongs to the nearer level. Where there are several, the sum of distances is least.
+fn settle(segments: &mut [(usize, f32)], value: impl Fn(usize) -> f32, limit: f32, m: usize) {
+    let mut begin = 0;
+    for at in 1..segments.len() {
+        let ((end, before), (next, after)) = (segments[at - 1], segments[at]);
+        let distances = |i: usize| [before, after].map(|level| (value(i) - level).abs());
+        let is_free = |i: &usize| distances(*i).iter().all(|d| d * d >= limit);
+        let first = (begin + m..end).rev().take_while(is_free).last();
+        let first = first.unwrap_or(end);
+        let (mut sum, mut least, mut best) = (0.0, 0.0, first);
+        for i in (first..next - m).take_while(|i| *i < end || is_free(i)) {
+            let [to_before, to_after] = distances(i);
+            sum += to_before - to_after;
+            if sum < least {
+                (least, best) = (sum, i + 1);
+            }
+        }
+        segments[at - 1].0 = best;
+        begin = best;
+    }
 }
 
 /// Not f32::min: its care for NaN keeps a loop from running on vectors.
