@@ -1,7 +1,7 @@
 //! Owns the tests of change points and of what a night adds to them, as a caller sees them.
 //! Does not know how they are looked for.
 
-use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::changepoint::{Kind, Options, changes};
 use matrix::judge::history::{Standing, append, review};
 use matrix::judge::stats::student_quantile;
 use proptest::prelude::*;
@@ -127,6 +127,24 @@ fn a_trend_that_bends_is_one_change_and_not_a_flight_of_steps() {
 }
 
 #[test]
+fn a_bend_has_no_ratio_and_no_smallest_size() {
+    let all = series(240, |i| 100.0 + 0.3 * (i as f64 - 180.0).abs());
+    let options = Options {
+        min_effect: 0.5,
+        ..Options::default()
+    };
+    let found = changes(&all, &options);
+    let told: Vec<_> = found.iter().map(|c| (c.kind, c.ratio, c.ci95)).collect();
+    let is_bend = |it: &_| *it == (Kind::Bend, None, None);
+    assert!(!told.is_empty() && told.iter().all(is_bend), "{told:?}");
+    let levels = changes(&series(100, |i| if i < 50 { 1.0 } else { 2.0 }), &options);
+    assert_eq!(
+        levels.iter().map(|c| c.kind).collect::<Vec<_>>(),
+        [Kind::Level]
+    );
+}
+
+#[test]
 fn a_drift_without_a_bend_is_told_as_steps() {
     let all = series(240, |i| 100.0 + 0.1 * i as f64);
     assert_eq!(indices(&all), levels_only(&all));
@@ -145,6 +163,11 @@ fn a_step_is_found_in_a_season() {
     gaps[57..71].fill(None);
     assert_eq!(indices(&gaps), [140]);
     assert!(indices(&series(210, |i| 100.0 * weekly(i))).is_empty());
+    // Never measured on the fourth day.
+    let mut fewer = all.clone();
+    let fourth = fewer.iter_mut().skip(3).step_by(7);
+    fourth.for_each(|point| *point = None);
+    assert_eq!(indices(&fewer), [140]);
 }
 
 proptest! {
@@ -171,6 +194,8 @@ proptest! {
         for change in &found {
             prop_assert!(values[change.index].is_some());
             prop_assert!(change.before.is_finite() && change.after.is_finite());
+            let numbers = change.ratio.into_iter().chain(change.ci95.into_iter().flatten());
+            prop_assert!(numbers.into_iter().all(f64::is_finite), "{change:?}");
         }
         prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
     }

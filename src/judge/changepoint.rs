@@ -37,30 +37,45 @@ pub struct Options {
     pub penalty: f64,
     /// Deviations beyond so many sigma cost no more.
     pub clip: f64,
-    /// Changes below this fraction are not told.
+    /// Changes of level below this fraction are not told.
     pub min_effect: f64,
     /// Whether seasons are taken out first, and straight lines weighed against levels.
     pub trends: bool,
 }
 
+impl Options {
+    pub const DEFAULT: Options = Options {
+        min_segment: 5,
+        penalty: 3.0,
+        clip: 2.0,
+        min_effect: 0.0,
+        trends: true,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            min_segment: 5,
-            penalty: 3.0,
-            clip: 2.0,
-            min_effect: 0.0,
-            trends: true,
-        }
+        Options::DEFAULT
     }
 }
 
-/// A place where the level moved.
+/// What changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Level,
+    /// Straight lines describe the series: one of them ends here, in a bend or a jump.
+    Bend,
+}
+
+/// A place where the level moved, or the trend.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// Index of the first point after the change, in the series as given (gaps count).
     pub index: usize,
-    /// Level after / level before; None where a level is zero or the sign changed.
+    pub kind: Kind,
+    /// Level after / level before; None where a level is zero or the sign changed, and of a bend: a drift that is
+    /// mended has the worse points after it.
     pub ratio: Option<f64>,
     /// 95 % interval of the ratio.
     pub ci95: Option<[f64; 2]>,
@@ -114,16 +129,30 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
         noise = Noise::within(&x, &starts, sigma);
     }
     let bends = || trend::bends(&x, &medians, sigma, &starts, options);
-    if let Some(bends) = options.trends.then(bends).flatten() {
-        noise = Noise::within(&x, &bends, sigma);
-        starts = bends;
-    }
-    drop_small(&x, &mut starts, centre, logs, options.min_effect);
+    let kind = match options.trends.then(bends).flatten() {
+        Some(bends) => {
+            starts = bends;
+            Kind::Bend
+        }
+        None => {
+            drop_small(&x, &mut starts, centre, logs, options.min_effect);
+            Kind::Level
+        }
+    };
     let describe = |i: usize| {
         let end = starts.get(i + 1).copied().unwrap_or(x.len());
         let begin = if i == 0 { 0 } else { starts[i - 1] };
         let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
-        describe(places[starts[i]], [before, after], centre, logs, &noise)
+        let change = describe(places[starts[i]], [before, after], centre, logs, &noise);
+        match kind {
+            Kind::Level => change,
+            Kind::Bend => Change {
+                kind,
+                ratio: None,
+                ci95: None,
+                ..change
+            },
+        }
     };
     (0..starts.len()).map(describe).collect()
 }
@@ -410,6 +439,7 @@ fn describe(
     let ends = [ratio(shift - half), ratio(shift + half)];
     Change {
         index,
+        kind: Kind::Level,
         ratio: comparable.then(|| ratio(shift)),
         ci95: comparable.then(|| [ends[0].min(ends[1]), ends[0].max(ends[1])]),
         before,

@@ -45,6 +45,7 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     // A change of the tail must be as clear as one of the whole series.
     let length = |points: &[Option<f64>]| (points.len().max(2) as f64).ln();
     let strict = Options {
+        // The tail says too little of a trend.
         trends: false,
         penalty: NIGHTLY_PENALTY * options.penalty * length(series) / length(tail),
         ..*options

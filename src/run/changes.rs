@@ -39,6 +39,13 @@ pub struct Moved {
     pub surroundings: Vec<String>,
 }
 
+/// Levels only, whenever a series is looked at: the points of a trend that a first look tells as one bend would be told as
+/// steps by the next.
+const OPTIONS: Options = Options {
+    trends: false,
+    ..Options::DEFAULT
+};
+
 /// The change points of one series, in its order.
 pub fn of_series(
     id: &SeriesId,
@@ -46,7 +53,6 @@ pub fn of_series(
     told: &[Told],
     until: Option<AttemptId>,
 ) -> Vec<Moved> {
-    let options = Options::default();
     let levels = series.levels();
     let mut known: BTreeMap<usize, &Told> = BTreeMap::new();
     for told in told {
@@ -63,9 +69,9 @@ pub fn of_series(
         if let Some(new) = series.points[begin..end].iter().position(is_new) {
             let (told, stretch) = (&reported[..number], &levels[..end]);
             let found = match until.is_some() && end - begin - new <= TAIL_MAX / 2 {
-                true => append(stretch, told, &options),
+                true => append(stretch, told, &OPTIONS),
                 // Too much is new for a look at the tail.
-                false => changes(stretch, &options),
+                false => changes(stretch, &OPTIONS),
             };
             let found = found.into_iter().map(|change| change.index);
             all.extend(found.filter(|index| *index > begin));
@@ -132,8 +138,8 @@ pub fn look(
                 .filter(|m| m.id.is_some())
                 .map(|m| m.index)
                 .collect();
-            let fresh = changes(&series.levels(), &Options::default());
-            let standings = review(&old, &fresh, &Options::default());
+            let fresh = changes(&series.levels(), &OPTIONS);
+            let standings = review(&old, &fresh, &OPTIONS);
             for (moved, standing) in found.iter_mut().zip(standings) {
                 moved.standing = Some(standing);
             }
@@ -260,5 +266,53 @@ fn control_says(old: &Point, again: &Point, ratio: f64) -> Option<String> {
             "control `{version}`, measured before and after, did not move: not the surroundings"
         )),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edge::store::Position;
+
+    #[test]
+    fn a_trend_is_told_as_levels_at_first_and_the_night_after() {
+        let noise = |i: usize| 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5);
+        let point = |i: usize| Point {
+            key: Key([i as u8; 16]),
+            version: "v".into(),
+            session: i as i64,
+            started_ms: i as i64,
+            position: Position::default(),
+            attempt: AttemptId(i as i64),
+            values: vec![(100.0 + 0.3 * (i as f64 - 120.0).max(0.0)) * (1.0 + noise(i))],
+            environment: None,
+        };
+        let mut series = PastSeries {
+            unit: String::new(),
+            points: (0..240).map(point).collect(),
+            again: Vec::new(),
+        };
+        let id = SeriesId {
+            machine: "here".into(),
+            cell: "x=a".into(),
+            metric: "time".into(),
+        };
+        let first = of_series(&id, &series, &[], None);
+        // Each has a direction of its own: a drift upwards.
+        assert!(
+            first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
+            "{first:?}"
+        );
+        let told = first.iter().zip(1..).map(|(it, id)| Told {
+            id,
+            series: it.series.clone(),
+            key: it.key,
+            reported_ms: 240,
+        });
+        let told: Vec<Told> = told.collect();
+        series.points.push(point(240));
+        let next = of_series(&id, &series, &told, Some(AttemptId(239)));
+        let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
+        assert_eq!(indices(&next), indices(&first));
     }
 }

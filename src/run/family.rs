@@ -446,7 +446,10 @@ fn same_artifact(n: usize) -> Comparison {
         n: [n, n],
         paired: false,
         verdict: Verdict::Same,
-        note: Some("same artifact: both versions are the same bytes, measured once".to_owned()),
+        note: Some(
+            "same inputs: the versions differ in nothing that this cell depends on, measured once"
+                .to_owned(),
+        ),
         more: None,
     }
 }
