@@ -179,3 +179,36 @@ pub fn text(calibration: &Calibration, style: Style) -> String {
     );
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_is_told_what_is_hidden() {
+        let calibration = Calibration {
+            format: 1,
+            matrix: "m".to_owned(),
+            machine: "here".to_owned(),
+            preset: "quick".to_owned(),
+            judged_for: "quick".to_owned(),
+            repetitions: 5,
+            rounds: 5,
+            false_alarms: 0,
+            metrics: vec![metric_row("iops", &[])],
+            cells: Vec::new(),
+        };
+        let told = |width| {
+            let style = Style {
+                color: false,
+                width: Some(width),
+            };
+            let shown = text(&calibration, style);
+            let told = shown.lines().find(|line| line.starts_with("not shown"));
+            told.map(str::to_owned)
+        };
+        assert_eq!(told(200), None);
+        let expected = "not shown, for want of width: worst, worst (`--json` has all)";
+        assert_eq!(told(30).as_deref(), Some(expected));
+    }
+}

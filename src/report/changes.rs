@@ -447,6 +447,42 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_narrow_terminal_is_told_what_is_hidden() {
+        let cause = Cause {
+            id: Some(1),
+            machine: "here".to_owned(),
+            metric: "iops".to_owned(),
+            from: "v1".to_owned(),
+            to: "v2".to_owned(),
+            at: "2026-01-01T00:00:00Z".to_owned(),
+            verdict: Verdict::Regression,
+            ratio: Some(0.9),
+            surroundings: Vec::new(),
+            accepted: None,
+            cells: Vec::new(),
+        };
+        let found = MatrixChanges {
+            format: 1,
+            matrix: "m".to_owned(),
+            preset: "quick".to_owned(),
+            causes: vec![cause],
+            accepted: Vec::new(),
+        };
+        let told = |width| {
+            let style = Style {
+                color: false,
+                width: Some(width),
+            };
+            let shown = causes_text(&found, style);
+            let told = shown.lines().find(|line| line.starts_with("not shown"));
+            told.map(str::to_owned)
+        };
+        assert_eq!(told(200), None);
+        let expected = "not shown, for want of width: since (`--json` has all)";
+        assert_eq!(told(60).as_deref(), Some(expected));
+    }
+
+    #[test]
     fn sparklines_span_the_values() {
         let check = |values: &[Option<f64>], width, expected| {
             assert_eq!(sparkline(values, width), expected);
