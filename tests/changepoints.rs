@@ -1,8 +1,9 @@
 //! Owns the tests of change points and of what a night adds to them, as a caller sees them.
 //! Does not know how they are looked for.
 
-use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::changepoint::{Kind, Options, changes};
 use matrix::judge::history::{Standing, append, review};
+use matrix::judge::stats::student_quantile;
 use proptest::prelude::*;
 
 /// Noise of about ±1 % without a pattern.
@@ -126,6 +127,24 @@ fn a_trend_that_bends_is_one_change_and_not_a_flight_of_steps() {
 }
 
 #[test]
+fn a_bend_has_no_ratio_and_no_smallest_size() {
+    let all = series(240, |i| 100.0 + 0.3 * (i as f64 - 180.0).abs());
+    let options = Options {
+        min_effect: 0.5,
+        ..Options::default()
+    };
+    let found = changes(&all, &options);
+    let told: Vec<_> = found.iter().map(|c| (c.kind, c.ratio, c.ci95)).collect();
+    let is_bend = |it: &_| *it == (Kind::Bend, None, None);
+    assert!(!told.is_empty() && told.iter().all(is_bend), "{told:?}");
+    let levels = changes(&series(100, |i| if i < 50 { 1.0 } else { 2.0 }), &options);
+    assert_eq!(
+        levels.iter().map(|c| c.kind).collect::<Vec<_>>(),
+        [Kind::Level]
+    );
+}
+
+#[test]
 fn a_drift_without_a_bend_is_told_as_steps() {
     let all = series(240, |i| 100.0 + 0.1 * i as f64);
     assert_eq!(indices(&all), levels_only(&all));
@@ -144,6 +163,11 @@ fn a_step_is_found_in_a_season() {
     gaps[57..71].fill(None);
     assert_eq!(indices(&gaps), [140]);
     assert!(indices(&series(210, |i| 100.0 * weekly(i))).is_empty());
+    // Never measured on the fourth day.
+    let mut fewer = all.clone();
+    let fourth = fewer.iter_mut().skip(3).step_by(7);
+    fourth.for_each(|point| *point = None);
+    assert_eq!(indices(&fewer), [140]);
 }
 
 proptest! {
@@ -170,6 +194,8 @@ proptest! {
         for change in &found {
             prop_assert!(values[change.index].is_some());
             prop_assert!(change.before.is_finite() && change.after.is_finite());
+            let numbers = change.ratio.into_iter().chain(change.ci95.into_iter().flatten());
+            prop_assert!(numbers.into_iter().all(f64::is_finite), "{change:?}");
         }
         prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
     }
@@ -219,4 +245,63 @@ fn a_review_says_what_moved_and_what_went() {
 fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
     assert_eq!(append(&[], &[], &Options::default()), []);
     assert_eq!(append(&stepped(30, &[]), &[50], &Options::default()), []);
+}
+
+/// The points of all nights, each appended to what was reported before.
+fn night_by_night(series: &[Option<f64>]) -> Vec<usize> {
+    let mut reported: Vec<usize> = Vec::new();
+    for night in 1..=series.len() {
+        let new = append(&series[..night], &reported, &Options::default());
+        reported.extend(new.iter().map(|change| change.index));
+    }
+    reported
+}
+
+/// A step upwards at `at`, in units of the noise.
+fn step(noise: &[f64], at: usize, size: f64) -> Vec<Option<f64>> {
+    let level = |i: usize| if i < at { 0.0 } else { size };
+    let value = |(i, noise): (usize, &f64)| Some(100.0 * (0.01 * (noise + level(i))).exp());
+    noise.iter().enumerate().map(value).collect()
+}
+
+#[test]
+fn a_point_beyond_the_clip_belongs_to_the_nearer_level() {
+    let check = |wild: &[(usize, f64)], told: usize| {
+        let mut noise: Vec<f64> = (0..60).map(|i| 100.0 * (noise(i) - 1.0)).collect();
+        wild.iter().for_each(|(at, x)| noise[*at] = *x);
+        let series = step(&noise, 20, 20.0);
+        assert_eq!(indices(&series), [told], "{wild:?}");
+        assert_eq!(night_by_night(&series), [told], "{wild:?}, night by night");
+    };
+    check(&[], 20);
+    // Too low before the step, too high before it, and so much that it is of the other level.
+    check(&[(19, -4.0)], 20);
+    check(&[(19, 8.0)], 20);
+    check(&[(19, 12.0)], 19);
+    check(&[(20, 4.0)], 20);
+    check(&[(20, -8.0)], 20);
+    check(&[(20, -12.0)], 21);
+    check(&[(18, -4.0), (19, -5.0), (20, 5.0), (21, 4.0)], 20);
+    check(&[(18, 5.0), (19, 4.0)], 20);
+}
+
+proptest! {
+    #[test]
+    fn a_clear_step_is_told_where_it_is(
+        shares in prop::collection::vec(1e-4..0.9999f64, 60),
+        at in 20usize..40,
+        size in 9.0..40.0f64,
+    ) {
+        // Student's t with heavy tails, whose robust sigma is 1.13: the step is of 8 sigma or more.
+        let noise: Vec<f64> = shares.iter().map(|p| student_quantile(*p, 3.0)).collect();
+        let of_other_level = |i: &usize| match *i < at {
+            true => noise[*i] > size / 2.0,
+            false => noise[*i] < -size / 2.0,
+        };
+        prop_assume!(!(at - 5..at + 5).any(|i| of_other_level(&i)));
+        let series = step(&noise, at, size);
+        prop_assert!(indices(&series).contains(&at), "{:?}", indices(&series));
+        let reported = night_by_night(&series);
+        prop_assert!(reported.contains(&at), "night by night {:?}", reported);
+    }
 }

@@ -323,6 +323,53 @@ fn a_baseline_of_another_environment_is_measured_again_beside_the_candidate() {
 }
 
 #[test]
+fn what_a_baseline_of_another_environment_lacks_is_made_up_for() {
+    let lab = programs();
+    run(&lab, &["a/", "b/"]).assert_code(0);
+    of_another_kernel(&lab);
+    run(&lab, &["c/"]).assert_code(0);
+    // The candidate is stored: without the baseline it tells nothing.
+    let ran = run(&lab, &["a/", "c/"]);
+    ran.assert_code(0);
+    assert_eq!(
+        (rounds(&ran, "a"), rounds(&ran, "c")),
+        (vec![3, 4, 5], vec![])
+    );
+    assert_eq!(ran.document["environments"], json!([]));
+    assert_eq!(run(&lab, &["a/", "c/"]).measured(), []);
+    // These have something in common, though one of them was measured since.
+    assert_eq!(run(&lab, &["a/", "b/"]).measured(), []);
+}
+
+#[test]
+fn a_budget_has_room_for_the_baseline_of_another_environment_first() {
+    let lab = programs();
+    run(&lab, &["a/"]).assert_code(0);
+    of_another_kernel(&lab);
+    // So long is thought to be needed for each: there is room for two of three cells.
+    let long = "UPDATE attempt SET duration_us = 10000000";
+    lab.store().execute(long, []).unwrap();
+    let budget = [&versions(&["a/", "b/", "c/"])[..], &["--budget", "65s"]].concat();
+    let ran = lab.start_with("matrix.toml", "events", &budget).wait();
+    ran.assert_code(0);
+    assert_eq!(rounds(&ran, "a"), [3, 4, 5]);
+    assert_eq!(ran.measured().len(), 6);
+}
+
+#[test]
+fn rounds_of_another_environment_do_not_count_however_young_they_are() {
+    let lab = programs();
+    run(&lab, &["a/"]).assert_code(0);
+    of_another_kernel(&lab);
+    let old = "UPDATE attempt SET started_ms = started_ms - 31 * 86400000 WHERE round = 0";
+    lab.store().execute(old, []).unwrap();
+    let max_age = [&versions(&["a/", "c/"])[..], &["--max-age", "30d"]].concat();
+    let ran = lab.start_with("matrix.toml", "events", &max_age).wait();
+    ran.assert_code(0);
+    assert_eq!(rounds(&ran, "a"), [3, 4, 5]);
+}
+
+#[test]
 fn sides_without_a_common_environment_say_so() {
     let lab = programs();
     run(&lab, &["b/"]).assert_code(0);

@@ -324,6 +324,27 @@ fn a_confirmation_may_cost_a_share_of_what_its_own_machines_measured() {
     assert_eq!(again.count(), 2 * 3);
 }
 
+/// Of sixty comparisons of equal versions fewer look promising when all of them say what noise is to be expected than
+/// in parts that are too small for it.
+#[test]
+fn comparisons_of_a_metric_say_together_what_noise_is() {
+    let again = |sizes: std::ops::RangeInclusive<u32>| {
+        let sizes: Vec<String> = sizes.map(|size| format!("\"{size}k\"")).collect();
+        let run = "repeat = 3\nconfirm = { rounds = 2, max = \"100%\" }";
+        let lab = Lab::new(&matrix("", run).replace("\"4k\", \"1M\"", &sizes.join(", ")));
+        let (report, _) = lab.run(&["v1/", "v2/"]);
+        let cells = report["cells"].as_array().unwrap().iter();
+        let cells = cells.filter(|cell| cell["metric"] == "lat" && cell["n"] != 3);
+        cells.count() / 2
+    };
+    let together = again(1..=60);
+    let in_parts = again(1..=20) + again(21..=40) + again(41..=60);
+    assert!(
+        together < in_parts && together > 0,
+        "{together} and {in_parts}"
+    );
+}
+
 #[test]
 fn confirmation_is_left_out_where_a_matrix_says_so() {
     let head = "effects = { v2 = \"+6%\" }";

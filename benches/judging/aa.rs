@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 
 use matrix::judge::confirm::{self, Policy};
-use matrix::judge::verdict::{Comparison, Noise, Question, Verdict, compare, decide, evidence};
+use matrix::judge::stats::{self, Prior};
+use matrix::judge::verdict::{
+    Comparison, Noise, Question, Verdict, compare, decide, evidence, noise_within,
+};
 use matrix::words::sample::{Better, Sample};
 
 use statrs::function::beta::beta_reg;
@@ -18,8 +21,11 @@ const FAMILY: usize = 10_000;
 /// True shifts of what asks for no confirmation.
 const BESIDE_SIGMA: f64 = 30.0;
 
-/// Standard deviation of a sample, as a fraction.
+/// One sigma of a sample's noise, as a fraction.
 const SIGMA: f64 = 0.01;
+
+/// How far sigmas of real benchmarks lie apart: standard deviation of their logarithms.
+const SPREAD: f64 = 1.0;
 
 /// Sessions and rounds that a cell's noise is learned from.
 const HISTORY: (usize, usize) = (8, 5);
@@ -30,6 +36,8 @@ struct Setup {
     min_effect: f64,
     /// Share of true shifts, and their size in sigma.
     shifts: (f64, f64),
+    /// Standard deviation of the logarithm of a cell's sigma about [`SIGMA`].
+    spread: f64,
     /// Share of comparisons that ask for no confirmation, and are clearly shifted.
     beside: f64,
 }
@@ -71,6 +79,7 @@ fn protocol(pools: &[Pool], rounds: usize, history: bool, quiet: usize) -> Vec<R
         history,
         min_effect: 0.0,
         shifts,
+        spread: 0.0,
         beside: 0.0,
     };
     let known = if history { "with" } else { "without" };
@@ -87,15 +96,26 @@ fn protocol(pools: &[Pool], rounds: usize, history: bool, quiet: usize) -> Vec<R
         ),
         "confirmed: at most 1 in 50",
     )];
-    for (size, nights, asked) in [
-        (1.0, quiet.div_ceil(5), "at most 0.05"),
-        (2.0, quiet.div_ceil(5), "at most 0.05"),
-        (3.0, quiet.div_ceil(2), "at most 0.05 / at least 0.90"),
+    for (size, spread, nights, asked) in [
+        (1.0, 0.0, quiet.div_ceil(5), "at most 0.05"),
+        (2.0, 0.0, quiet.div_ceil(5), "at most 0.05"),
+        (3.0, 0.0, quiet.div_ceil(2), "at most 0.05 / at least 0.90"),
+        (3.0, SPREAD, quiet.div_ceil(2), "at most 0.05"),
     ] {
-        let found = measure(pools, nights, &setup((0.01, size)));
+        // What a past tells does not depend on other cells.
+        if spread > 0.0 && history {
+            continue;
+        }
+        let shifts = setup((0.01, size));
+        let found = measure(pools, nights, &Setup { spread, ..shifts });
+        let of = if spread > 0.0 {
+            " where sigmas differ"
+        } else {
+            ""
+        };
         let right = |tally: [usize; 3]| tally[1] - tally[0];
         rows.push((
-            format!("{name}: 1% shifts of {size} sigma, false discoveries / power"),
+            format!("{name}: 1% shifts of {size} sigma{of}, false discoveries / power"),
             format!(
                 "{} / {} (screen alone {:.3} / {:.3}; extra runs {:.1}%)",
                 share(found.confirmed[0], found.confirmed[1]),
@@ -209,14 +229,20 @@ fn measure_again(
     let mut open: Vec<usize> = (0..FAMILY)
         .filter(|i| cells[*i].confirms && confirm::is_open(&family[*i].1))
         .collect();
+    // Where each has a history nobody asks the others.
+    let mut within: Vec<Option<Prior>> = (cells.iter())
+        .filter(|_| !setup.history)
+        .map(|cell| noise_within(&cell.sides.0, &cell.sides.1))
+        .collect();
     for stage in policy.stages() {
         let all = |i: &usize| cells[*i].with(fresh.get(i));
         open.retain(|i| stage.from == 0 || confirm::is_open(&cells[*i].compared(&all(i))));
+        let others = stats::pooled(&within.iter().flatten().copied().collect::<Vec<_>>());
         let promise: Vec<f64> = open
             .iter()
             .map(|i| {
                 let (base, cand) = all(i);
-                evidence(&base, &cand, &cells[*i].question)
+                evidence(&base, &cand, &cells[*i].question, others)
             })
             .collect();
         let chosen = confirm::afforded(&promise, stage, &mut left);
@@ -225,10 +251,15 @@ fn measure_again(
             let again = fresh.entry(*i).or_default();
             let more = stage.to - stage.from;
             let session = 2 + i64::from(stage.from);
-            let sides = draw(cells[*i].pool, more, cells[*i].shift, session, random);
+            let Cell { noise, shift, .. } = cells[*i];
+            let sides = draw(noise, more, shift, session, random);
             extra += sides.0.len() + sides.1.len();
             again.sides.0.extend(sides.0);
             again.sides.1.extend(sides.1);
+            if !setup.history {
+                let (base, cand) = cells[*i].with(Some(again));
+                within[*i] = noise_within(&base, &cand);
+            }
             if stage.is_look {
                 again.looks.push(cells[*i].compared(&again.sides));
             }
@@ -266,8 +297,11 @@ struct Fresh {
     looks: Vec<Comparison>,
 }
 
+/// Where a cell's noise comes from: its residuals, and what one sigma is as a fraction.
+type Source<'a> = (&'a Pool, f64);
+
 struct Cell<'a> {
-    pool: &'a Pool,
+    noise: Source<'a>,
     confirms: bool,
     /// In sigma.
     shift: f64,
@@ -279,6 +313,10 @@ struct Cell<'a> {
 impl<'a> Cell<'a> {
     fn drawn(pools: &'a [Pool], setup: &Setup, random: &mut Random) -> Self {
         let pool = &pools[random.below(pools.len())];
+        let noise = match setup.spread > 0.0 {
+            true => (pool, SIGMA * (setup.spread * random.gauss()).exp()),
+            false => (pool, SIGMA),
+        };
         let shifted = random.uniform() <= setup.shifts.0;
         let sign = if random.below(2) == 0 { 1.0 } else { -1.0 };
         let confirms = setup.beside == 0.0 || random.uniform() > setup.beside;
@@ -291,11 +329,11 @@ impl<'a> Cell<'a> {
             better: Better::Lower,
             min_effect: setup.min_effect,
             level: 0.05,
-            noise: setup.history.then(|| learn(pool, random)).flatten(),
+            noise: setup.history.then(|| learn(noise, random)).flatten(),
         };
-        let sides = draw(pool, setup.rounds as u32, shift, 1, random);
+        let sides = draw(noise, setup.rounds as u32, shift, 1, random);
         Cell {
-            pool,
+            noise,
             confirms,
             shift,
             question,
@@ -326,13 +364,19 @@ fn add(sum: &mut [usize; 3], more: [usize; 3]) {
 }
 
 /// Interleaved rounds A B, B A, … of consecutive noise.
-fn draw(pool: &Pool, rounds: u32, shift: f64, session: i64, random: &mut Random) -> Sides {
+fn draw(
+    (pool, sigma): Source,
+    rounds: u32,
+    shift: f64,
+    session: i64,
+    random: &mut Random,
+) -> Sides {
     let rounds = rounds as usize;
     let noise = blocks(pool, 2 * rounds, random);
     let sample = |round: usize, at: usize, shift: f64| Sample {
         round: round as u32,
         session,
-        value: 100.0 * (SIGMA * (noise[2 * round + at] + shift)).exp(),
+        value: 100.0 * (sigma * (noise[2 * round + at] + shift)).exp(),
     };
     let first = |round: usize| round % 2;
     let a = (0..rounds)
@@ -344,10 +388,10 @@ fn draw(pool: &Pool, rounds: u32, shift: f64, session: i64, random: &mut Random)
     (a, b)
 }
 
-fn learn(pool: &Pool, random: &mut Random) -> Option<Noise> {
+fn learn((pool, sigma): Source, random: &mut Random) -> Option<Noise> {
     let session = |_| -> Vec<f64> {
         let noise = blocks(pool, HISTORY.1, random);
-        noise.iter().map(|x| 100.0 * (SIGMA * x).exp()).collect()
+        noise.iter().map(|x| 100.0 * (sigma * x).exp()).collect()
     };
     Noise::from_sessions(&(0..HISTORY.0).map(session).collect::<Vec<_>>())
 }

@@ -19,7 +19,7 @@ use crate::words::units::show_value;
 
 #[derive(Debug, Args)]
 pub struct ParseArgs {
-    /// `fio`, `json`, `regex`, `columns` or `perf`
+    /// `fio`, `json`, `regex`, `columns` or `perf`; not `time`, which reads no text
     parser: String,
     /// What the program printed on standard output; standard input where none is given
     file: Option<PathBuf>,

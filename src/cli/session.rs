@@ -362,6 +362,11 @@ impl<'a> Session<'a> {
             parser: &self.loaded.parser,
             around,
         };
+        if self.calibrate.is_none() {
+            let todo = &chosen.known.todo;
+            let is_new = |run: usize| chosen.again.contains_key(&run) && todo.rounds[run] > 0;
+            confirm::forget(&plan, name, &is_new, &self.store.borrow())?;
+        }
         let repetition = std::mem::take(&mut chosen.known.repetition);
         let stored = |run: usize| chosen.stored(run);
         let summary = match self.calibrate {
@@ -369,10 +374,6 @@ impl<'a> Session<'a> {
             None => execute::run(&job, &todo, &stored, repetition, stops).await,
         };
         let mut summary = summary.map_err(stop_of)?;
-        if !summary.interrupted && summary.late.is_none() {
-            let is_new = |run: usize| chosen.again.contains_key(&run) && todo.rounds[run] > 0;
-            confirm::forget(&plan, &is_new, &self.store.borrow())?;
-        }
         failed.append(&mut summary.failed);
         Ok(Tally { failed, ..summary })
     }

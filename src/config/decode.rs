@@ -674,12 +674,12 @@ impl Decoder<'_> {
         env
     }
 
-    /// `"fio"`, or a table with `kind` and the parser's options.
     fn required_parser(&mut self, table: &mut Table) -> Option<ParserDecl> {
         let parser = table.require("parser", self.problems)?;
         self.parser(&parser)
     }
 
+    /// `"fio"`, or a table with `kind` and the parser's options.
     fn parser(&mut self, node: &Node) -> Option<ParserDecl> {
         if node.value.is_str() {
             let kind = node.string(self.problems)?;

@@ -54,7 +54,7 @@ pub struct Noise {
     pub steal: f64,
     /// Thermal throttling events of all CPUs.
     pub throttled: u64,
-    /// The heaviest processes: name and fraction of one CPU.
+    /// The heaviest processes, of each name one: name and fraction of one CPU.
     pub heavy: Vec<(String, f64)>,
 }
 
@@ -241,6 +241,8 @@ impl Counters {
             }
         }
         heavy.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut names = BTreeSet::new();
+        heavy.retain(|(name, _)| names.insert(name.clone()));
         heavy.truncate(HEAVY_MAX);
         Noise {
             load_1min: after.load_1min,
@@ -355,6 +357,7 @@ mod tests {
                 process(9, 1, "matrix", 20),
                 process(10, 9, "service", 10),
                 process(20, 1, "cc1", 40),
+                process(21, 1, "cc1", 15),
             ],
         );
         let noise = Counters::noise(&before, &after, &[9]);

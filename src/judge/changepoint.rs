@@ -37,30 +37,45 @@ pub struct Options {
     pub penalty: f64,
     /// Deviations beyond so many sigma cost no more.
     pub clip: f64,
-    /// Changes below this fraction are not told.
+    /// Changes of level below this fraction are not told.
     pub min_effect: f64,
     /// Whether seasons are taken out first, and straight lines weighed against levels.
     pub trends: bool,
 }
 
+impl Options {
+    pub const DEFAULT: Options = Options {
+        min_segment: 5,
+        penalty: 3.0,
+        clip: 2.0,
+        min_effect: 0.0,
+        trends: true,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Options {
-            min_segment: 5,
-            penalty: 3.0,
-            clip: 2.0,
-            min_effect: 0.0,
-            trends: true,
-        }
+        Options::DEFAULT
     }
 }
 
-/// A place where the level moved.
+/// What changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Level,
+    /// Straight lines describe the series: one of them ends here, in a bend or a jump.
+    Bend,
+}
+
+/// A place where the level moved, or the trend.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
     /// Index of the first point after the change, in the series as given (gaps count).
     pub index: usize,
-    /// Level after / level before; None where a level is zero or the sign changed.
+    pub kind: Kind,
+    /// Level after / level before; None where a level is zero or the sign changed, and of a bend: a drift that is
+    /// mended has the worse points after it.
     pub ratio: Option<f64>,
     /// 95 % interval of the ratio.
     pub ci95: Option<[f64; 2]>,
@@ -114,16 +129,30 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
         noise = Noise::within(&x, &starts, sigma);
     }
     let bends = || trend::bends(&x, &medians, sigma, &starts, options);
-    if let Some(bends) = options.trends.then(bends).flatten() {
-        noise = Noise::within(&x, &bends, sigma);
-        starts = bends;
-    }
-    drop_small(&x, &mut starts, centre, logs, options.min_effect);
+    let kind = match options.trends.then(bends).flatten() {
+        Some(bends) => {
+            starts = bends;
+            Kind::Bend
+        }
+        None => {
+            drop_small(&x, &mut starts, centre, logs, options.min_effect);
+            Kind::Level
+        }
+    };
     let describe = |i: usize| {
         let end = starts.get(i + 1).copied().unwrap_or(x.len());
         let begin = if i == 0 { 0 } else { starts[i - 1] };
         let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
-        describe(places[starts[i]], [before, after], centre, logs, &noise)
+        let change = describe(places[starts[i]], [before, after], centre, logs, &noise);
+        match kind {
+            Kind::Level => change,
+            Kind::Bend => Change {
+                kind,
+                ratio: None,
+                ci95: None,
+                ..change
+            },
+        }
     };
     (0..starts.len()).map(describe).collect()
 }
@@ -283,6 +312,8 @@ fn segment(
     // F and the start of the last segment, by number of points.
     let mut total = vec![f32::INFINITY; n + 1];
     let mut last = vec![0u32; n + 1];
+    // The level of that segment.
+    let mut at = vec![0.0f32; n + 1];
     total[0] = -beta;
     for t in 1..=n {
         let value = (x[t - 1] / sigma) as f32;
@@ -293,6 +324,7 @@ fn segment(
         let slot = (t % m) * lanes.len();
         let old = ring[slot..].iter_mut();
         let (mut costs, mut starts) = ([f32::INFINITY; LANES], [0; LANES]);
+        let mut levels = [0; LANES];
         for (lane, old) in lanes.iter_mut().zip(old) {
             let square = lane.levels.map(|level| (value - level) * (value - level));
             let loss = square.map(|square| least(square, limit));
@@ -302,21 +334,50 @@ fn segment(
             lane.start = from_fn(|i| select(open[i] < stay[i], from, lane.start[i]));
             lane.best = from_fn(|i| least(open[i], stay[i]));
             starts = from_fn(|i| select(lane.best[i] < costs[i], lane.start[i], starts[i]));
+            let bits = lane.levels.map(f32::to_bits);
+            levels = from_fn(|i| select(lane.best[i] < costs[i], bits[i], levels[i]));
             costs = from_fn(|i| least(lane.best[i], costs[i]));
             (lane.recent, *old) = (recent, loss);
         }
-        let smaller = |a: (f32, u32), b: (f32, u32)| if b.0 < a.0 { b } else { a };
-        let ends = costs.into_iter().zip(starts);
-        (total[t], last[t]) = ends.fold((f32::INFINITY, 0), smaller);
+        for i in 0..LANES {
+            if costs[i] < total[t] {
+                (total[t], last[t], at[t]) = (costs[i], starts[i], f32::from_bits(levels[i]));
+            }
+        }
     }
-    let mut starts = Vec::new();
+    let mut segments = vec![(n, at[n])];
     let mut end = n;
     while last[end] > 0 {
         end = last[end] as usize;
-        starts.push(end);
+        segments.push((end, at[end]));
     }
-    starts.reverse();
-    starts
+    segments.reverse();
+    settle(&mut segments, |i| (x[i] / sigma) as f32, limit, m);
+    segments.pop();
+    segments.into_iter().map(|(end, _)| end).collect()
+}
+
+/// Moves the ends of segments, (end, level), over points beyond the clip of both levels: such a point costs the
+/// same on either side, and belongs to the nearer level. Where there are several, the sum of distances is least.
+fn settle(segments: &mut [(usize, f32)], value: impl Fn(usize) -> f32, limit: f32, m: usize) {
+    let mut begin = 0;
+    for at in 1..segments.len() {
+        let ((end, before), (next, after)) = (segments[at - 1], segments[at]);
+        let distances = |i: usize| [before, after].map(|level| (value(i) - level).abs());
+        let is_free = |i: &usize| distances(*i).iter().all(|d| d * d >= limit);
+        let first = (begin + m..end).rev().take_while(is_free).last();
+        let first = first.unwrap_or(end);
+        let (mut sum, mut least, mut best) = (0.0, 0.0, first);
+        for i in (first..next - m).take_while(|i| *i < end || is_free(i)) {
+            let [to_before, to_after] = distances(i);
+            sum += to_before - to_after;
+            if sum < least {
+                (least, best) = (sum, i + 1);
+            }
+        }
+        segments[at - 1].0 = best;
+        begin = best;
+    }
 }
 
 /// Not f32::min: its care for NaN keeps a loop from running on vectors.
@@ -378,6 +439,7 @@ fn describe(
     let ends = [ratio(shift - half), ratio(shift + half)];
     Change {
         index,
+        kind: Kind::Level,
         ratio: comparable.then(|| ratio(shift)),
         ci95: comparable.then(|| [ends[0].min(ends[1]), ends[0].max(ends[1])]),
         before,

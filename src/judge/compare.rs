@@ -78,26 +78,30 @@ pub fn compare_values(baseline: &[f64], candidate: &[f64], question: &Question) 
     compare(&side(baseline, 0), &side(candidate, 1), question)
 }
 
-/// A history counts for so many samples in [`evidence`] at the most: there its tails are allowed for.
+/// A history, or the noise of others, counts for so many samples in [`evidence`] at the most: there its tails are allowed for.
 const EVIDENCE_DEGREES_MAX: f64 = 16.0;
 
 /// How promising it is to measure a comparison again: [`stats::evidence`] for two levels, and half of that of the
-/// differences within rounds beside it, which drift does not hide; on the scale that [`compare`] uses.
-pub fn evidence(baseline: &[Sample], candidate: &[Sample], question: &Question) -> f64 {
+/// differences within rounds beside it, which drift does not hide; on the scale that [`compare`] uses. Where
+/// the cell has no history, `others` says what noise is to be expected: [`stats::pooled`] of [`noise_within`].
+pub fn evidence(
+    baseline: &[Sample],
+    candidate: &[Sample],
+    question: &Question,
+    others: Option<Prior>,
+) -> f64 {
     let (base, cand) = (usable(baseline).0, usable(candidate).0);
-    let raw: Vec<f64> = base
-        .iter()
-        .chain(&cand)
-        .map(|sample| sample.value)
-        .collect();
-    let scale = Scale::of(&raw);
-    let values: Vec<f64> = raw.iter().map(|value| scale.apply(*value)).collect();
+    let (scale, values) = scaled(&base, &cand);
     let (a, b) = values.split_at(base.len());
     let pairs = paired_differences(&base, &cand, scale);
-    let noise = question.noise.filter(|_| scale == Scale::Log);
-    let prior = noise.map(|noise| Prior {
+    let own = question.noise.map(|noise| Prior {
         variance: (noise.core_log / stats::MAD_TO_SIGMA / stats::WILD_MAD).powi(2),
-        degrees: noise.degrees.min(EVIDENCE_DEGREES_MAX),
+        degrees: noise.degrees,
+    });
+    let prior = own.or(others).filter(|_| scale == Scale::Log);
+    let prior = prior.map(|prior| Prior {
+        degrees: prior.degrees.min(EVIDENCE_DEGREES_MAX),
+        ..prior
     });
     // A difference has the variance of two samples, and there are half as many.
     let of_pairs = prior.map(|prior| Prior {
@@ -105,6 +109,21 @@ pub fn evidence(baseline: &[Sample], candidate: &[Sample], question: &Question) 
         degrees: prior.degrees / 2.0,
     });
     stats::evidence(&[a, b], prior) + stats::evidence(&[&pairs], of_pairs) / 2.0
+}
+
+/// The noise of logarithms about both sides' levels, see [`stats::wild_noise`]; None where there is none to tell.
+pub fn noise_within(baseline: &[Sample], candidate: &[Sample]) -> Option<Prior> {
+    let (base, cand) = (usable(baseline).0, usable(candidate).0);
+    let (scale, values) = scaled(&base, &cand);
+    let (a, b) = values.split_at(base.len());
+    stats::wild_noise(&[a, b]).filter(|_| scale == Scale::Log)
+}
+
+/// All values, the baseline's first, on the scale that they are compared on.
+fn scaled(base: &[Sample], cand: &[Sample]) -> (Scale, Vec<f64>) {
+    let raw: Vec<f64> = base.iter().chain(cand).map(|sample| sample.value).collect();
+    let scale = Scale::of(&raw);
+    (scale, raw.iter().map(|value| scale.apply(*value)).collect())
 }
 
 /// A side of which only its summary is known, as printed tables and some tools' files give it.
@@ -274,14 +293,8 @@ fn estimated(
     notes: &mut Vec<String>,
 ) -> Shift {
     let n = [base.len(), cand.len()];
-    let raw: Vec<f64> = base.iter().chain(cand).map(|sample| sample.value).collect();
-    let scale = Scale::of(&raw);
-    let scaled = |side: &[Sample]| -> Vec<f64> {
-        side.iter()
-            .map(|sample| scale.apply(sample.value))
-            .collect()
-    };
-    let (a, b) = (scaled(base), scaled(cand));
+    let (scale, values) = scaled(base, cand);
+    let (a, b) = values.split_at(n[0]);
     let pairs = paired_differences(base, cand, scale);
     let prior = noise
         // A level of history says nothing about differences on the linear scale.
@@ -290,10 +303,11 @@ fn estimated(
             variance: noise.sigma_log.powi(2),
             degrees: noise.degrees.min(NOISE_DEGREES_MAX),
         });
-    let analyses = analyse(&a, &b, &pairs, prior);
+    let analyses = analyse(a, b, &pairs, prior);
     let (estimate, paired) = choose(&analyses).unzip();
-    let shift = stats::hodges_lehmann_shift(&a, &b).unwrap_or(0.0);
-    let centre = stats::median(&raw[..n[0]]).unwrap_or(0.0);
+    let shift = stats::hodges_lehmann_shift(a, b).unwrap_or(0.0);
+    let raw: Vec<f64> = base.iter().map(|sample| sample.value).collect();
+    let centre = stats::median(&raw).unwrap_or(0.0);
     Shift {
         n,
         paired: paired.unwrap_or(false),

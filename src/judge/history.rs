@@ -45,6 +45,7 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     // A change of the tail must be as clear as one of the whole series.
     let length = |points: &[Option<f64>]| (points.len().max(2) as f64).ln();
     let strict = Options {
+        // The tail says too little of a trend.
         trends: false,
         penalty: NIGHTLY_PENALTY * options.penalty * length(series) / length(tail),
         ..*options
@@ -53,7 +54,25 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     for change in &mut found {
         change.index += begin;
     }
+    if found
+        .last()
+        .is_some_and(|last| may_begin_later(series, last, options))
+    {
+        found.pop();
+    }
     found
+}
+
+/// Whether a change has no more points behind it than the fewest of a level, and the first of them is nearer to the
+/// level before: the next night tells whether it only filled up the level.
+fn may_begin_later(series: &[Option<f64>], change: &Change, options: &Options) -> bool {
+    let mut points = series[change.index..]
+        .iter()
+        .flatten()
+        .filter(|x| x.is_finite());
+    let to_before = |x: &f64| (x - change.before).abs() < (x - change.after).abs();
+    let first = points.next();
+    first.is_some_and(to_before) && points.count() < options.min_segment
 }
 
 /// Compares reported changes with a fresh analysis of the whole series: one word for each, in their

@@ -3,6 +3,7 @@
 
 use statrs::function::beta::beta_reg;
 use statrs::function::erf::{erf_inv, erfc};
+use statrs::function::gamma::digamma;
 
 /// The median absolute deviation of Gaussian noise times this is its standard deviation:
 /// 1/Φ⁻¹(3/4) (Hampel, 1974).
@@ -268,6 +269,14 @@ const FIT_STEPS: usize = 15;
 /// digit show the resolution of the clock.
 const FIT_SCALE_MIN: f64 = 1e-4;
 
+/// Fewer variances say too little of how far they lie apart, see [`pooled`].
+pub const POOLED_MIN: usize = 30;
+
+const NO_PRIOR: Prior = Prior {
+    variance: 0.0,
+    degrees: 0.0,
+};
+
 /// How much better two levels describe two groups than one level, or a level one group than none: the logarithm
 /// of the ratio of the largest likelihoods under Student's t with two degrees of freedom, fitted by
 /// reweighting (Lange, Little & Taylor, 1989). A score to rank by, not a test. `prior` is the squared scale of
@@ -275,24 +284,21 @@ const FIT_SCALE_MIN: f64 = 1e-4;
 pub fn evidence(groups: &[&[f64]], prior: Option<Prior>) -> f64 {
     let together = groups.concat();
     let squares: f64 = groups.iter().map(|group| squares_about_mean(group)).sum();
-    let prior = prior.unwrap_or(Prior {
-        variance: 0.0,
-        degrees: 0.0,
-    });
+    let prior = prior.unwrap_or(NO_PRIOR);
     let least = FIT_SCALE_MIN * (squares / together.len() as f64).max(prior.variance);
     if groups.iter().any(|group| group.is_empty()) || least <= 0.0 {
         return 0.0;
     }
     let simpler = match groups.len() {
-        1 => likelihood(groups, false, least, prior),
-        _ => likelihood(&[&together], true, least, prior),
+        1 => fit(groups, false, least, prior),
+        _ => fit(&[&together], true, least, prior),
     };
-    (likelihood(groups, true, least, prior) - simpler).max(0.0)
+    (fit(groups, true, least, prior).0 - simpler.0).max(0.0)
 }
 
-/// The largest log-likelihood of groups with a scale in common, but for a constant; where levels are not
-/// free they are 0.
-fn likelihood(groups: &[&[f64]], is_free: bool, least: f64, prior: Prior) -> f64 {
+/// The largest log-likelihood of groups with a scale in common, but for a constant, and the squared scale; where
+/// levels are not free they are 0.
+fn fit(groups: &[&[f64]], is_free: bool, least: f64, prior: Prior) -> (f64, f64) {
     let n: usize = groups.iter().map(|group| group.len()).sum();
     let weight = |x: f64, level: f64, scale: f64| {
         (WILD_DEGREES + 1.0) / (WILD_DEGREES + (x - level).powi(2) / scale)
@@ -331,9 +337,84 @@ fn likelihood(groups: &[&[f64]], is_free: bool, least: f64, prior: Prior) -> f64
         .zip(&levels)
         .flat_map(|(group, level)| group.iter().map(move |x| loss(*x, *level)))
         .sum();
-    -(n as f64 + prior.degrees) / 2.0 * scale.ln()
+    let likelihood = -(n as f64 + prior.degrees) / 2.0 * scale.ln()
         - (WILD_DEGREES + 1.0) / 2.0 * losses
-        - prior.degrees * prior.variance / scale / 2.0
+        - prior.degrees * prior.variance / scale / 2.0;
+    (likelihood, scale)
+}
+
+/// The squared scale of the noise that [`evidence`] assumes, about the levels of groups, with the degrees of freedom
+/// that it is known by: (f + 1)·ν/(ν + 3) for f samples beyond one a group. So much less than under Gauss' noise
+/// says a sample of Student's with ν (Lange, Little & Taylor, 1989); the 1 is what simulation says of few samples.
+/// None where nothing varies, or a group is so small that the fit goes through its samples.
+pub fn wild_noise(groups: &[&[f64]]) -> Option<Prior> {
+    let n = groups.iter().map(|group| group.len()).sum::<usize>() as f64;
+    let free = n - groups.len() as f64;
+    let squares: f64 = groups.iter().map(|group| squares_about_mean(group)).sum();
+    let least = FIT_SCALE_MIN * squares / n;
+    let is_known = least > 0.0 && groups.iter().all(|group| group.len() >= 3);
+    is_known.then(|| Prior {
+        variance: fit(groups, true, least, NO_PRIOR).1 * n / free,
+        degrees: (free + 1.0) * WILD_DEGREES / (WILD_DEGREES + 3.0),
+    })
+}
+
+/// What variances of many say of one more: their typical size s₀², with the more weight d₀ the more alike they
+/// are (empirical Bayes: `fitFDist` of Smyth, 2004, section 6.2). With e = ln s² − ψ(d/2) + ln(d/2), Winsorised at three
+/// robust deviations from their median: ψ′(d₀/2) = var(e) − mean ψ′(d/2), where ψ and ψ′ are digamma and trigamma;
+/// ln s₀² = mean(e) + ψ(d₀/2) − ln(d₀/2). d₀ is infinite where they differ no more than by chance.
+/// None of fewer than [`POOLED_MIN`] variances.
+pub fn pooled(variances: &[Prior]) -> Option<Prior> {
+    if variances.len() < POOLED_MIN {
+        return None;
+    }
+    // What the logarithm of χ²/d is on average.
+    let mean_log = |degrees: f64| digamma(degrees / 2.0) - (degrees / 2.0).ln();
+    let log = |own: &Prior| own.variance.ln() - mean_log(own.degrees);
+    // Sorted, so that sums do not depend on the order.
+    let logs = sorted(&variances.iter().map(log).collect::<Vec<_>>());
+    let (centre, reach) = (median(&logs)?, 3.0 * MAD_TO_SIGMA * mad(&logs)?);
+    let held = |log: &f64| log.clamp(centre - reach, centre + reach);
+    let logs: Vec<f64> = logs.iter().map(held).collect();
+    let by_chance = variances.iter().map(|own| trigamma(own.degrees / 2.0));
+    let by_chance = mean(&sorted(&by_chance.collect::<Vec<_>>()))?;
+    let degrees = 2.0 * inverse_trigamma(stddev(&logs)?.powi(2) - by_chance);
+    let below = if degrees.is_finite() {
+        mean_log(degrees)
+    } else {
+        0.0
+    };
+    Some(Prior {
+        variance: (mean(&logs)? + below).exp(),
+        degrees,
+    })
+}
+
+/// The derivative of digamma: by ψ′(x) = ψ′(x + 1) + 1/x² up to 6, from there by its asymptotic series (Abramowitz &
+/// Stegun, 1964, 6.4.6 and 6.4.12).
+fn trigamma(x: f64) -> f64 {
+    if x < 6.0 {
+        return trigamma(x + 1.0) + x.powi(-2);
+    }
+    let y = x.powi(-2);
+    (1.0 + (0.5 + (1.0 / 6.0 - (1.0 / 30.0 - y / 42.0) * y) / x) / x) / x
+}
+
+/// The x with ψ′(x) = `value`, by halving; infinite for a value that none exceeds.
+fn inverse_trigamma(value: f64) -> f64 {
+    if value < 1e-6 {
+        return f64::INFINITY;
+    }
+    // 1/x < ψ′(x) < 1/x + 1/x².
+    let (mut low, mut high) = (1.0 / value, 1.0 / value + 1.0 / value.sqrt());
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        match trigamma(middle) > value {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
 }
 
 /// Two-sample rank analysis of the shift b − a: Mann-Whitney's U as the number of differences
@@ -471,6 +552,56 @@ mod tests {
 
     fn near(a: f64, b: f64, tolerance: f64) {
         assert!((a - b).abs() <= tolerance, "{a} is not near {b}");
+    }
+
+    /// Uniform numbers between 0 and 1: SplitMix64 (Steele, Lea & Flood, 2014).
+    fn uniforms(seed: u64) -> impl Iterator<Item = f64> {
+        (1..).map(move |i: u64| {
+            let mut z = (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+        })
+    }
+
+    #[test]
+    fn wild_noise_is_known_as_well_as_it_says() {
+        // Student's t with two degrees of freedom, by its quantiles.
+        let wild = |u: f64| (2.0 * u - 1.0) / (2.0 * u * (1.0 - u)).sqrt();
+        for n in [3, 5, 10, 20] {
+            let all: Vec<f64> = uniforms(n as u64).take(2000 * 2 * n).map(wild).collect();
+            let told = all.chunks_exact(2 * n).map(|sides| {
+                let (a, b) = sides.split_at(n);
+                wild_noise(&[a, b]).unwrap()
+            });
+            let told: Vec<Prior> = told.collect();
+            let logs: Vec<f64> = told.iter().map(|own| own.variance.ln()).collect();
+            let half = told[0].degrees / 2.0;
+            near(mean(&logs).unwrap(), digamma(half) - half.ln(), 0.15);
+            near(stddev(&logs).unwrap() / trigamma(half).sqrt(), 1.0, 0.1);
+        }
+        let of = |side: &[f64]| wild_noise(&[side, side]);
+        assert_eq!(of(&[1.0, 2.0]), None);
+        assert_eq!(of(&[1.0; 5]), None);
+        assert_eq!(wild_noise(&[]), None);
+    }
+
+    #[test]
+    fn trigamma_agrees_with_tables() {
+        let pi_squared = std::f64::consts::PI.powi(2);
+        for (x, expected) in [
+            (0.5, pi_squared / 2.0),
+            (1.0, pi_squared / 6.0),
+            (2.0, pi_squared / 6.0 - 1.0),
+            (10.0, 0.105_166_335_681_685_75),
+        ] {
+            near(trigamma(x), expected, 1e-7);
+            near(inverse_trigamma(expected), x, 1e-5);
+        }
+        for x in [1e-4, 0.01, 0.3, 40.0, 1e5] {
+            near(inverse_trigamma(trigamma(x)) / x, 1.0, 1e-9);
+        }
+        assert_eq!(inverse_trigamma(-1.0), f64::INFINITY);
     }
 
     #[test]

@@ -41,24 +41,28 @@ const INNOVATION_MIN: f64 = 0.01;
 /// (Macaulay, 1931, made robust). None where no period stands out in the autocorrelation of steps, clipped at 3 sigma
 /// of the noise of points. `places` tell the phase: gaps count.
 pub fn without_season(x: &[f64], places: &[usize], sigma: f64) -> Option<Vec<f64>> {
-    let period = period(x, sigma)?;
+    let period = period(x, places, sigma)?;
+    let (first, last) = (*places.first()?, *places.last()?);
+    let index = |place: usize| places.partition_point(|it| *it < place);
     let mut phases = vec![Vec::new(); period];
-    for (i, place) in places.iter().enumerate() {
-        let begin = i.saturating_sub(period / 2).min(x.len() - period);
-        phases[place % period].push(x[i] - stats::mean(&x[begin..begin + period])?);
+    for (value, place) in x.iter().zip(places) {
+        let begin = place.saturating_sub(period / 2);
+        let begin = begin.max(first).min(last + 1 - period);
+        let around = &x[index(begin)..index(begin + period)];
+        phases[place % period].push(value - stats::mean(around)?);
     }
-    let season = phases
-        .iter()
-        .map(|rests| stats::median(rests).unwrap_or(0.0));
-    let season: Vec<f64> = season.collect();
-    let centre = stats::mean(&season)?;
-    let plain = |(value, place): (&f64, &usize)| value - (season[place % period] - centre);
-    Some(x.iter().zip(places).map(plain).collect())
+    // A phase may have no point at all.
+    let season: Vec<Option<f64>> = phases.iter().map(|rests| stats::median(rests)).collect();
+    let centre = stats::mean(&season.iter().copied().flatten().collect::<Vec<f64>>())?;
+    let plain = |(value, place): (&f64, &usize)| Some(value - (season[place % period]? - centre));
+    x.iter().zip(places).map(plain).collect()
 }
 
-/// The shortest period that stands out: a peak of the autocorrelation of steps.
-fn period(x: &[f64], sigma: f64) -> Option<usize> {
-    let longest = (x.len() / SEASONS_MIN).min(PERIOD_MAX);
+/// The shortest period that stands out, in places: a peak of the autocorrelation of steps. A step after a gap is that
+/// from the last point before it; pairs of places of which one is a gap are left out.
+fn period(x: &[f64], places: &[usize], sigma: f64) -> Option<usize> {
+    let (first, span) = (places.first()?, places.last()? - places.first()? + 1);
+    let longest = (span / SEASONS_MIN).min(PERIOD_MAX);
     let steps: Vec<f64> = x.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let centre = stats::median(&steps)?;
     let limit = CLIP * std::f64::consts::SQRT_2 * sigma;
@@ -66,30 +70,47 @@ fn period(x: &[f64], sigma: f64) -> Option<usize> {
     if x.len() < SEASON_POINTS_MIN || !limit.is_finite() {
         return None;
     }
-    let steps: Vec<f64> = steps.iter().map(clip).collect();
+    let (mut by_place, mut known) = (vec![0.0; span - 1], vec![0.0; span - 1]);
+    for (place, step) in places[1..].iter().zip(&steps) {
+        by_place[place - first - 1] = clip(step);
+        known[place - first - 1] = 1.0;
+    }
     let mean_product = |lag: usize| -> f64 {
-        // Sums side by side run on vectors; one sum would not.
-        let mut sums = [0.0; 8];
-        for (a, b) in steps[lag..].chunks_exact(8).zip(steps.chunks_exact(8)) {
-            sums = std::array::from_fn(|i| sums[i] + a[i] * b[i]);
+        let pairs = match span == x.len() {
+            true => (steps.len() - lag) as f64,
+            false => products(&known, lag),
+        };
+        // Few pairs correlate by chance.
+        let enough = 2.0 * pairs >= steps.len() as f64;
+        if enough {
+            products(&by_place, lag) / pairs
+        } else {
+            0.0
         }
-        let rest = (steps.len() - lag) / 8 * 8;
-        let rest = steps[lag + rest..]
-            .iter()
-            .zip(&steps[rest..])
-            .map(|(a, b)| a * b);
-        (sums.iter().sum::<f64>() + rest.sum::<f64>()) / (steps.len() - lag) as f64
     };
-    let all: Vec<f64> = (0..=longest).map(mean_product).collect();
+    let all: Vec<f64> = (0..=longest + 1).map(mean_product).collect();
     let mut found = None;
     let mut least = SEASON_MIN;
-    for lag in 3..longest {
+    for lag in 3..=longest {
         let is_peak = all[lag] > all[lag - 1] && all[lag] >= all[lag + 1];
         if is_peak && all[lag] / all[0] >= least {
             (found, least) = (Some(lag), all[lag] / all[0] + SEASON_BETTER);
         }
     }
     found
+}
+
+/// Sum of the products of values that are `lag` apart.
+fn products(values: &[f64], lag: usize) -> f64 {
+    // Sums side by side run on vectors; one sum would not.
+    let (late, early) = (&values[lag..], &values[..values.len() - lag]);
+    let mut sums = [0.0; 8];
+    for (a, b) in late.chunks_exact(8).zip(early.chunks_exact(8)) {
+        sums = std::array::from_fn(|i| sums[i] + a[i] * b[i]);
+    }
+    let rest = late.len() / 8 * 8;
+    let rest = late[rest..].iter().zip(&early[rest..]).map(|(a, b)| a * b);
+    sums.iter().sum::<f64>() + rest.sum::<f64>()
 }
 
 /// Starts of all straight lines but the first, where such lines describe the series better than the segments that
@@ -310,6 +331,21 @@ mod tests {
             .sum()
     }
 
+    #[test]
+    fn the_longest_seasons_are_sixty_places_and_a_fourth_of_the_series() {
+        let hash = |i: usize| ((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0;
+        let check = |period: usize, n: usize, is_found: bool| {
+            let value = |i: usize| 10.0 * hash(i % period + 500) + hash(i);
+            let x: Vec<f64> = (0..n).map(value).collect();
+            let places: Vec<usize> = (0..n).collect();
+            let found = super::period(&x, &places, 1.0);
+            assert_eq!(found, is_found.then_some(period), "{period} in {n}");
+        };
+        check(12, 48, true);
+        check(13, 48, false);
+        check(60, 240, true);
+    }
+
     proptest! {
         #[test]
         fn no_other_lines_cost_less(
@@ -339,6 +375,34 @@ mod tests {
                 begin = end;
             }
             prop_assert!((got - total[n]).abs() < 1e-6, "{:?}: {}, not {}", starts, got, total[n]);
+        }
+
+        /// Beyond [`PLACES_MAX`] points bends are looked for on a grid, and then about those found.
+        #[test]
+        fn lines_from_a_grid_cost_little_more(
+            x in prop::collection::vec(-3.0..3.0f64, 101..260),
+            bend in 0usize..260,
+            slope in -0.5..0.5f64,
+            beta in 30.0..60.0f64,
+        ) {
+            let n = x.len();
+            let shape = |i: usize| slope * i.saturating_sub(bend.min(n)) as f64;
+            let x: Vec<f64> = x.iter().enumerate().map(|(i, x)| x + shape(i)).collect();
+            let shortest = 10;
+            let lines = Lines::of(x);
+            let cost = |begin, end| beta + lines.fit(begin, end).about_line;
+            let mut total = vec![f64::INFINITY; n + 1];
+            total[0] = -beta;
+            for end in shortest..=n {
+                for begin in 0..=end - shortest {
+                    total[end] = total[end].min(total[begin] + cost(begin, end));
+                }
+            }
+            let starts = lines.segment(beta, shortest);
+            let begins = std::iter::once(0).chain(starts.iter().copied());
+            let got: f64 = begins.zip(starts.iter().copied().chain([n])).map(|(b, e)| cost(b, e)).sum();
+            let (got, best) = (got - beta, total[n]);
+            prop_assert!(best - 1e-6 <= got && got <= 1.03 * best, "{starts:?}: {got}, not {best}");
         }
     }
 }

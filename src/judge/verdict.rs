@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 pub use super::compare::{
-    Summary, compare, compare_summaries, compare_values, evidence, relative_half_width,
+    Summary, compare, compare_summaries, compare_values, evidence, noise_within,
+    relative_half_width,
 };
 use super::stats;
 use crate::words::sample::Better;

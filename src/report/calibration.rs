@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::text::{Style, fit, lines, table};
+use super::text::{Style, dropped, fit, lines, table};
 use crate::judge::stats::quantile;
 use crate::judge::verdict::{Comparison, Verdict};
 use crate::plan::dag::Plan;
@@ -160,8 +160,10 @@ pub fn text(calibration: &Calibration, style: Style) -> String {
         row.extend(needed.map(|n| n.repetitions.map_or("-".to_owned(), |n| n.to_string())));
         rows.add_row(row);
     }
-    fit(&mut rows, style, &[(0, ' ')], &[5, 3]);
+    const DROPPED: [usize; 2] = [5, 3];
+    fit(&mut rows, style, &[(0, ' ')], &DROPPED);
     let mut out = lines(&rows);
+    out.push_str(&dropped(&rows, &DROPPED));
     let _ = writeln!(
         out,
         "\nnoise: one sigma of a sample. seen: the smallest change that {} a side find four times of five among \

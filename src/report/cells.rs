@@ -40,6 +40,8 @@ struct Median {
 }
 
 impl CellRows {
+    /// A row for each cell of the plan and each declared metric that has samples. Err where the name of a metric
+    /// cannot be rendered for a cell.
     pub fn of(plan: &Plan, samples: &Samples) -> Result<CellRows, Diagnostic> {
         let mut all = CellRows::default();
         for (cell, run) in (0..).zip(&plan.steps.runs.of_cell) {

@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use super::model::{AcceptedRow, FORMAT};
 use super::text::{
-    BREAK, Style, accepted_line, arrow, breakable, fit, in_one_unit, lines, more, table, value,
+    BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
+    value,
 };
-use crate::judge::changepoint::Change;
+use crate::judge::changepoint::{Change, Kind};
 use crate::judge::history::Standing;
 use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
@@ -223,7 +224,10 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
         .flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
     let total = all.clone().count();
     for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
-        let (moved, interval) = in_one_unit(change.ratio, change.ci95);
+        let (mut moved, interval) = in_one_unit(change.ratio, change.ci95);
+        if change.kind == Kind::Bend {
+            moved = "bend".to_owned();
+        }
         rows.add_row(vec![
             Cell::new(breakable(name)),
             Cell::new(revision),
@@ -251,7 +255,7 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
 pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     let mut out = String::new();
     if found.causes.is_empty() {
-        out.push_str("no change points\n");
+        out.push_str("no change points (one needs five points on either side: `matrix history` shows them)\n");
     }
     let header = [
         "id", "", "versions", "machine", "metric", "change", "cells", "since",
@@ -269,9 +273,11 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
             Cell::new(&cause.at),
         ]);
     }
-    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &[7]);
+    const DROPPED: [usize; 1] = [7];
+    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &DROPPED);
     if !found.causes.is_empty() {
         out.push_str(&lines(&rows));
+        out.push_str(&dropped(&rows, &DROPPED));
     }
     more(found.causes.len(), LINES_MAX, &mut out);
     for cause in found.causes.iter().take(LINES_MAX) {

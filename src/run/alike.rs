@@ -65,6 +65,16 @@ impl Alike {
         alike
     }
 
+    /// Whether both sides were measured, as far as is known, and never in one environment.
+    pub fn is_apart(&self, a: &[Key], b: &[Key]) -> bool {
+        let kinds = |side: &[Key]| -> BTreeSet<usize> {
+            let kinds = side.iter().filter_map(|key| self.of_key.get(key));
+            kinds.copied().collect()
+        };
+        let (a, b) = (kinds(a), kinds(b));
+        !a.is_empty() && !b.is_empty() && a.is_disjoint(&b)
+    }
+
     /// Where a side was measured again in the environment of the other one, only that is compared: what was
     /// measured before would be told as a difference of the sides.
     pub fn sides<'a>(&self, base: Series<'a>, cand: Series<'a>) -> Sides<'a> {

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use super::confirm::{extra_rounds, next_round};
 use super::execute::{Job, RunError, Stops, Tally};
 use super::family::{LEVEL, series_of};
-
 use super::past::Past;
 use super::samples::Samples;
 use crate::judge::power::{repetitions, smallest_effect};

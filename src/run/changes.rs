@@ -39,6 +39,13 @@ pub struct Moved {
     pub surroundings: Vec<String>,
 }
 
+/// Levels only, whenever a series is looked at: the points of a trend that a first look tells as one bend would be told as
+/// steps by the next.
+const OPTIONS: Options = Options {
+    trends: false,
+    ..Options::DEFAULT
+};
+
 /// The change points of one series, in its order. `deeply`: what was told is compared with a look at the whole.
 fn of_series(
     id: &SeriesId,
@@ -47,7 +54,6 @@ fn of_series(
     until: Option<AttemptId>,
     deeply: bool,
 ) -> Vec<Moved> {
-    let options = Options::default();
     let levels = series.levels();
     let mut known: BTreeMap<usize, &Told> = BTreeMap::new();
     for told in told {
@@ -64,9 +70,9 @@ fn of_series(
         if let Some(new) = series.points[begin..end].iter().position(is_new) {
             let (told, stretch) = (&reported[..number], &levels[..end]);
             let found = match until.is_some() && end - begin - new <= TAIL_MAX / 2 {
-                true => append(stretch, told, &options),
+                true => append(stretch, told, &OPTIONS),
                 // Too much is new for a look at the tail.
-                false => changes(stretch, &options),
+                false => changes(stretch, &OPTIONS),
             };
             let found = found.into_iter().map(|change| change.index);
             all.extend(found.filter(|index| *index > begin));
@@ -76,8 +82,8 @@ fn of_series(
     all.sort_unstable();
     let mut standings: BTreeMap<usize, Standing> = BTreeMap::new();
     if deeply || is_filled_in(series, told) {
-        let fresh = changes(&levels, &options);
-        let reviewed = review(&reported, &fresh, &options);
+        let fresh = changes(&levels, &OPTIONS);
+        let reviewed = review(&reported, &fresh, &OPTIONS);
         standings.extend(reported.iter().copied().zip(reviewed));
         for (&index, told) in &known {
             let standing = standings[&index];
@@ -88,7 +94,7 @@ fn of_series(
                 let mut places = places.skip_while(|at| *at >= index);
                 places
                     .next()
-                    .filter(|at| *at > begin && is_told_as(series, *at, index, told, &options))
+                    .filter(|at| *at > begin && is_told_as(series, *at, index, told))
             };
             let place = match standing {
                 Standing::Stands => None,
@@ -98,7 +104,7 @@ fn of_series(
             if let Some(to) = place {
                 standings.insert(index, Standing::Moved { to });
                 // It is known by its number already.
-                let is_same = |at: &usize| at.abs_diff(to) <= options.min_segment;
+                let is_same = |at: &usize| at.abs_diff(to) <= OPTIONS.min_segment;
                 all.retain(|at| known.contains_key(at) || !is_same(at));
             }
         }
@@ -174,16 +180,10 @@ fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
 }
 
 /// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
-fn is_told_as(
-    series: &PastSeries,
-    at: usize,
-    index: usize,
-    told: &Told,
-    options: &Options,
-) -> bool {
+fn is_told_as(series: &PastSeries, at: usize, index: usize, told: &Told) -> bool {
     let between = series.points[at..index].iter();
     let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
-    were_known.count() <= options.min_segment
+    were_known.count() <= OPTIONS.min_segment
 }
 
 /// Notes what is told now, and gives each its number.
@@ -350,5 +350,47 @@ mod tests {
             // Nothing was measured between: it is not the same.
             check(45, 18..26, 26, &[(26, Some(Standing::Gone))]);
         }
+    }
+
+    #[test]
+    fn a_trend_is_told_as_levels_at_first_and_the_night_after() {
+        let noise = |i: usize| 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5);
+        let point = |i: usize| Point {
+            key: Key([i as u8; 16]),
+            version: "v".into(),
+            session: i as i64,
+            started_ms: i as i64,
+            position: Position::default(),
+            attempt: AttemptId(i as i64),
+            values: vec![(100.0 + 0.3 * (i as f64 - 120.0).max(0.0)) * (1.0 + noise(i))],
+            environment: None,
+        };
+        let mut series = PastSeries {
+            unit: String::new(),
+            points: (0..240).map(point).collect(),
+            again: Vec::new(),
+        };
+        let id = SeriesId {
+            machine: "here".into(),
+            cell: "x=a".into(),
+            metric: "time".into(),
+        };
+        let first = of_series(&id, &series, &[], None, false);
+        // Each has a direction of its own: a drift upwards.
+        assert!(
+            first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
+            "{first:?}"
+        );
+        let told = first.iter().zip(1..).map(|(it, id)| Told {
+            id,
+            series: it.series.clone(),
+            key: it.key,
+            reported_ms: 240,
+        });
+        let told: Vec<Told> = told.collect();
+        series.points.push(point(240));
+        let next = of_series(&id, &series, &told, Some(AttemptId(239)), false);
+        let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
+        assert_eq!(indices(&next), indices(&first));
     }
 }

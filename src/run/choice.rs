@@ -2,7 +2,6 @@
 //! Does not know how the command line says so, nor how a step is carried out.
 
 use std::cmp::Reverse;
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::alike::Alike;
 use super::dispatch::Stored;
 use super::lookup::{Known, LookupError, StepTimes, failures, machine_of};
 use super::prepare::Machines;
@@ -193,6 +193,8 @@ fn renew(
     let mut young_ones: BTreeMap<usize, u32> = BTreeMap::new();
     let mut missing = known.todo.rounds.clone();
     let least = plan.repeat.min;
+    // When the oldest rounds that count were taken.
+    let mut oldest_ms = i64::MIN;
     if asked.fresh {
         for (run, missing) in missing.iter_mut().enumerate() {
             if known.rounds.count(run) > 0 {
@@ -201,8 +203,8 @@ fn renew(
             }
         }
     } else if let (Some(max_age), Some(store)) = (asked.max_age.or(plan.max_age), store) {
-        let oldest_ms =
-            now_ms.saturating_sub(i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX));
+        let age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
+        oldest_ms = now_ms.saturating_sub(age_ms);
         let mut taken: Vec<Vec<i64>> = vec![Vec::new(); runs];
         store.for_each_round(&plan.steps.runs.keys, |run, started_ms, _| {
             taken[run].push(started_ms)
@@ -221,12 +223,11 @@ fn renew(
         }
     }
     if let (false, Some(store)) = (asked.fresh, store) {
-        for (run, young, shifts) in elsewhere(plan, &known, &missing, store, machines)? {
-            if let Entry::Vacant(place) = again.entry(run) {
-                place.insert(Again::Elsewhere(shifts));
-                missing[run] = least.saturating_sub(young).max(1);
-                young_ones.insert(run, young);
-            }
+        let found = elsewhere(plan, &known, &missing, store, machines, oldest_ms)?;
+        for (run, (young, shifts)) in found {
+            again.entry(run).or_insert(Again::Elsewhere(shifts));
+            missing[run] = least.saturating_sub(young).max(1);
+            young_ones.insert(run, young);
         }
     }
     // All begin together, also what was never measured, so that rounds pair.
@@ -266,29 +267,41 @@ fn renew(
     })
 }
 
-/// Run steps that are part of a comparison of which something is measured now, and that were measured when their
-/// machine was another one: how many of their last rounds count nevertheless, and how the machine differs.
+/// What the machine was like when a run step was measured.
+#[derive(Default)]
+struct Taken {
+    /// How many of the last rounds count: of the present environment and not too old.
+    young: u32,
+    /// How the machine differs from what it was in one of them.
+    differs: Option<Rc<str>>,
+    /// Some round is of the present environment.
+    is_here: bool,
+    environments: Vec<Key>,
+}
+
+/// Run steps that were measured when their machine was another one, and that are part of a comparison of which something
+/// is measured now, or the other side of which was measured since: how many of their last rounds count nevertheless, those
+/// from `oldest_ms` on at the most, and how the machine differs.
 fn elsewhere(
     plan: &Plan,
     known: &Known,
     missing: &[u32],
     store: &Store,
     machines: &Machines,
-) -> Result<Vec<(usize, u32, Rc<str>)>, StoreError> {
+    oldest_ms: i64,
+) -> Result<BTreeMap<usize, (u32, Rc<str>)>, StoreError> {
     let is_due = |run: &usize| missing[*run] > 0;
     let is_stored = |run: &usize| known.rounds.count(*run) > 0;
-    let runs = 0..missing.len();
-    let mut found = Vec::new();
+    let mut found = BTreeMap::new();
     let is_there = machines
         .iter()
         .any(|(_, machine)| machine.environment.is_some());
-    if !is_there
-        || !runs.clone().any(|run| is_due(&run))
-        || !runs.clone().any(|run| is_stored(&run))
-    {
+    if !is_there || !(0..missing.len()).any(|run| is_stored(&run)) {
         return Ok(found);
     }
     let mut wanted: BTreeSet<usize> = BTreeSet::new();
+    // Both sides are stored, and none is due.
+    let mut stored: BTreeSet<[usize; 2]> = BTreeSet::new();
     for compare in &plan.compares {
         let cells = (0..)
             .zip(&compare.of_cell)
@@ -300,37 +313,81 @@ fn elsewhere(
         });
         // By group: whether the baseline is due, and whether a candidate is.
         let mut due = vec![[false; 2]; compare.groups];
+        let mut baselines = vec![None; compare.groups];
         for (group, is_baseline, run) in cells.clone() {
             due[group][usize::from(!is_baseline)] |= is_due(&run);
+            if is_baseline {
+                baselines[group] = Some(run);
+            }
         }
-        // One of a pair is due: then the other one is looked at, if it is stored.
-        let is_wanted = |(group, is_baseline, run): &(usize, bool, usize)| {
-            let [of_baseline, of_candidate] = due[*group];
-            is_stored(run) && (of_baseline || is_due(run) || *is_baseline && of_candidate)
-        };
-        wanted.extend(cells.filter(is_wanted).map(|(_, _, run)| run));
+        for (group, is_baseline, run) in cells.filter(|(_, _, run)| is_stored(run)) {
+            let [of_baseline, of_candidate] = due[group];
+            // One of a pair is due: then the other one is looked at.
+            if of_baseline || is_due(&run) || is_baseline && of_candidate {
+                wanted.insert(run);
+            }
+            let baseline = baselines[group].filter(|baseline| {
+                let machine = |run| machine_of(plan, run);
+                is_stored(baseline) && *baseline != run && machine(*baseline) == machine(run)
+            });
+            if let (Some(baseline), false) = (baseline, of_baseline || is_due(&run)) {
+                stored.insert([baseline, run]);
+            }
+        }
     }
-    let wanted: Vec<usize> = wanted.into_iter().collect();
+    let looked: BTreeSet<usize> = stored.iter().flatten().chain(&wanted).copied().collect();
+    let taken = look_back(plan, &looked, store, machines, oldest_ms)?;
+    let is_differing = |run: &usize| taken.get(run).is_some_and(|it| it.differs.is_some());
+    let again = wanted.into_iter().filter(is_differing);
+    let mut again: BTreeSet<usize> = again.collect();
+    let sides = |pair: &[usize; 2]| Some([taken.get(&pair[0])?, taken.get(&pair[1])?]);
+    stored.retain(|pair| sides(pair).is_some_and(|[a, b]| a.is_here != b.is_here));
+    let of_pairs = stored.iter().filter_map(sides).flatten();
+    let alike = Alike::read(
+        store,
+        of_pairs.flat_map(|it| it.environments.iter().copied()),
+    )?;
+    for pair in &stored {
+        // Only one of them was measured since, beside something else or when there was no room for the other.
+        if let Some([a, b]) = sides(pair)
+            && alike.is_apart(&a.environments, &b.environments)
+        {
+            again.insert(if a.is_here { pair[1] } else { pair[0] });
+        }
+    }
+    for run in again {
+        let taken = taken.get(&run);
+        let it = taken.and_then(|taken| Some((taken.young, taken.differs.clone()?)));
+        found.extend(it.map(|it| (run, it)));
+    }
+    Ok(found)
+}
+
+/// What the machines were like when run steps were measured.
+fn look_back(
+    plan: &Plan,
+    runs: &BTreeSet<usize>,
+    store: &Store,
+    machines: &Machines,
+    oldest_ms: i64,
+) -> Result<BTreeMap<usize, Taken>, StoreError> {
     // Run steps are sorted by key.
-    let keys: Vec<Key> = wanted
-        .iter()
-        .map(|run| plan.steps.runs.keys[*run])
-        .collect();
-    let mut taken: Vec<Vec<(i64, Option<Key>)>> = vec![Vec::new(); wanted.len()];
+    let keys: Vec<Key> = runs.iter().map(|run| plan.steps.runs.keys[*run]).collect();
+    let mut rounds: Vec<Vec<(i64, Option<Key>)>> = vec![Vec::new(); runs.len()];
     store.for_each_round(&keys, |at, started_ms, environment| {
-        taken[at].push((started_ms, environment));
+        rounds[at].push((started_ms, environment));
     })?;
     // By machine and environment: how the machine differs from it, if it does.
     let mut shifts: HashMap<(&str, Key), Option<Rc<str>>> = HashMap::new();
-    for (run, mut taken) in wanted.into_iter().zip(taken) {
-        let name = machine_of(plan, run).unwrap_or("");
+    let mut all = BTreeMap::new();
+    for (run, mut rounds) in runs.iter().zip(rounds) {
+        let name = machine_of(plan, *run).unwrap_or("");
         let Some(machine) = machines.get(name).filter(|it| it.environment.is_some()) else {
             continue;
         };
-        taken.sort_unstable_by_key(|(started_ms, _)| Reverse(*started_ms));
-        taken.truncate(plan.repeat.min as usize);
-        let (mut young, mut differs) = (0, None);
-        for key in taken.iter().map(|(_, environment)| *environment) {
+        rounds.sort_unstable_by_key(|(started_ms, _)| Reverse(*started_ms));
+        let mut taken = Taken::default();
+        for (at, (started_ms, key)) in rounds.into_iter().enumerate() {
             let shifted = match key {
                 Some(key) => match shifts.get(&(name, key)) {
                     Some(known) => known.clone(),
@@ -346,12 +403,18 @@ fn elsewhere(
                 },
                 None => None,
             };
-            young += u32::from(shifted.is_none());
-            differs = differs.or(shifted);
+            taken.is_here |= shifted.is_none();
+            if let Some(key) = key.filter(|key| !taken.environments.contains(key)) {
+                taken.environments.push(key);
+            }
+            if at < plan.repeat.min as usize {
+                taken.young += u32::from(shifted.is_none() && started_ms >= oldest_ms);
+                taken.differs = taken.differs.or(shifted);
+            }
         }
-        found.extend(differs.map(|differs| (run, young, differs)));
+        all.insert(*run, taken);
     }
-    Ok(found)
+    Ok(all)
 }
 
 /// Run steps whose last attempt, or whose build's, failed.
@@ -420,27 +483,49 @@ impl Chosen {
         let todo = &self.known.todo;
         let mut compared: HashSet<usize> = plan.compares.iter().map(|it| it.axis).collect();
         compared.extend(plan.cells.axis("version"));
-        let rank = |run: &u32| {
-            let again = self.again.get(&(*run as usize));
-            let age = match again {
-                Some(Again::TooOld { age, .. }) => *age,
-                _ => Duration::ZERO,
-            };
-            let is_stored = self.known.rounds.count(*run as usize) > 0;
-            let is_settled = again == Some(&Again::Forced);
-            let cell = plan.cell_of(*run as usize);
+        let group = |run: u32| {
             let mut group = KeyHasher::new("spread");
-            for (axis, value) in cell.iter().enumerate() {
+            for (axis, value) in plan.cell_of(run as usize).iter().enumerate() {
                 if !compared.contains(&axis) {
                     group.bytes(&value.to_le_bytes());
                 }
             }
-            let is_other = |it: &&ComparePlan| cell[it.axis] != it.baseline;
-            let others = plan.compares.iter().filter(is_other).count();
-            (is_stored, is_settled, Reverse(age), group.finish(), others)
+            group.finish()
+        };
+        let worth = |run: u32| {
+            let again = self.again.get(&(run as usize));
+            let age = match again {
+                Some(Again::TooOld { age, .. }) => *age,
+                _ => Duration::ZERO,
+            };
+            let is_stored = self.known.rounds.count(run as usize) > 0;
+            let is_settled = again == Some(&Again::Forced);
+            (is_stored, is_settled, Reverse(age))
         };
         let mut wanted: Vec<u32> = (0..todo.rounds.len() as u32).collect();
         wanted.retain(|run| todo.rounds[*run as usize] > 0);
+        // What is measured again only beside others is worth as much as these.
+        let is_beside = |run: u32| {
+            let again = self.again.get(&(run as usize));
+            matches!(again, Some(Again::Elsewhere(_)))
+        };
+        let mut best = HashMap::new();
+        for run in wanted.iter().copied().filter(|run| !is_beside(*run)) {
+            let best = best.entry(group(run)).or_insert(worth(run));
+            *best = worth(run).min(*best);
+        }
+        let rank = |run: &u32| {
+            let group = group(*run);
+            let worth = match is_beside(*run) {
+                // The others are stored, and tell nothing without it.
+                true => best.get(&group).copied().unwrap_or_default(),
+                false => worth(*run),
+            };
+            let cell = plan.cell_of(*run as usize);
+            let is_other = |it: &&ComparePlan| cell[it.axis] != it.baseline;
+            let others = plan.compares.iter().filter(is_other).count();
+            (worth, group, others)
+        };
         wanted.sort_by_cached_key(rank);
         let mut spent = Spent::new(plan, todo);
         let mut left_out = LeftOut::default();

@@ -99,22 +99,28 @@ pub fn is_begun(plan: &Plan, store: &Store) -> Result<bool, StoreError> {
     Ok(is_wanted(plan) && !unfinished(plan, store)?.is_empty())
 }
 
-/// Forgets what was confirmed of comparisons both sides of which are measured anew: from now on all their samples count.
+/// Forgets what was confirmed of comparisons that a machine takes part in and both sides of which are to be measured anew:
+/// from now on all their samples count, however far the measurements come.
 pub fn forget(
     plan: &Plan,
+    machine: &str,
     is_new: &dyn Fn(usize) -> bool,
     store: &Store,
 ) -> Result<(), StoreError> {
     let runs = plan.steps.runs.keys.iter().enumerate();
-    let new: BTreeSet<&Key> = runs
+    // By key: whether it is of this machine.
+    let new: BTreeMap<&Key, bool> = runs
         .filter(|(run, _)| is_new(*run))
-        .map(|it| it.1)
+        .map(|(run, key)| (key, machine_of(plan, run) == Some(machine)))
         .collect();
     if new.is_empty() {
         return Ok(());
     }
     let mut pairs: Vec<Pair> = store.confirmations()?.into_keys().collect();
-    pairs.retain(|(baseline, candidate, _)| new.contains(baseline) && new.contains(candidate));
+    pairs.retain(|(baseline, candidate, _)| {
+        let sides = (new.get(baseline), new.get(candidate));
+        matches!(sides, (Some(a), Some(b)) if *a || *b)
+    });
     store.forget_confirmations(&pairs)
 }
 

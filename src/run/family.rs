@@ -14,8 +14,10 @@ use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
 };
 use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
-use crate::judge::stats::{mean, median, stddev};
-use crate::judge::verdict::{Comparison, Noise, Question, Summary, Verdict, compare, evidence};
+use crate::judge::stats::{Prior, mean, median, pooled, stddev};
+use crate::judge::verdict::{
+    Comparison, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
+};
 use crate::plan::dag::{ComparePlan, Plan};
 use crate::plan::steps::NONE;
 use crate::words::diag::Diagnostic;
@@ -184,10 +186,12 @@ pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<An
         beside,
         policy: policy(plan),
     };
-    let mut answers = Vec::new();
+    let mut asked = Vec::new();
     for compare in 0..plan.compares.len() {
-        asker.ask(compare, &mut answers)?;
+        asker.ask(compare, &mut asked)?;
     }
+    asker.rank(&mut asked);
+    let mut answers: Vec<Answer> = asked.into_iter().map(|(answer, _)| answer).collect();
     let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
     let mut family: Vec<(Question, Comparison)> = family.collect();
     // Measured again, to be measured again, neither.
@@ -231,14 +235,17 @@ struct Asker<'a> {
     policy: Policy,
 }
 
-impl Asker<'_> {
-    fn ask(&self, compare: usize, answers: &mut Vec<Answer>) -> Result<(), Diagnostic> {
+/// All samples of the baseline and of the candidate.
+type Both<'a> = [Cow<'a, [Sample]>; 2];
+
+impl<'a> Asker<'a> {
+    fn ask(&self, compare: usize, asked: &mut Vec<(Answer, Both<'a>)>) -> Result<(), Diagnostic> {
         for (baseline, candidates) in groups(self.plan, &self.plan.compares[compare]) {
             for candidate in candidates {
                 let names = self.plan.metric_names(baseline)?.into_iter();
                 let names = names.zip(self.plan.metric_names(candidate)?);
                 for (metric, names) in names.enumerate() {
-                    answers.push(self.answer(compare, baseline, candidate, metric, names));
+                    asked.push(self.answer(compare, baseline, candidate, metric, names));
                 }
             }
         }
@@ -252,7 +259,7 @@ impl Asker<'_> {
         candidate: u32,
         metric: usize,
         (from_baseline, from_candidate): (String, String),
-    ) -> Answer {
+    ) -> (Answer, Both<'a>) {
         let plan = self.plan;
         let rule = &plan.matrix.compares[plan.compares[compare].rule];
         let declared = &plan.matrix.metrics[metric];
@@ -300,11 +307,8 @@ impl Asker<'_> {
             let note = comparison.note.take().into_iter().chain([differ]);
             comparison.note = Some(note.collect::<Vec<_>>().join("; "));
         }
-        let promise = (rule.confirm && comparison.p.is_some())
-            .then(|| self.promise(&comparison, again, &base, &cand, &question))
-            .flatten();
         let judged = [&base, &cand].map(|side| of_rounds(side, &rounds));
-        Answer {
+        let answer = Answer {
             compare,
             baseline,
             candidate,
@@ -321,9 +325,10 @@ impl Asker<'_> {
             comparison,
             confirmed: None,
             again,
-            promise,
+            promise: None,
             accepted,
-        }
+        };
+        (answer, [base, cand])
     }
 
     /// Where both sides have a past, that with more noise.
@@ -395,20 +400,38 @@ impl Asker<'_> {
         (told, Some(again), last)
     }
 
-    /// See [`Answer::promise`]; looks at all samples. None where there is nothing more to learn.
-    fn promise(
-        &self,
-        comparison: &Comparison,
-        again: Option<Rerun>,
-        base: &[Sample],
-        cand: &[Sample],
-        question: &Question,
-    ) -> Option<f64> {
-        let open = match again {
-            None => is_open(comparison),
-            Some(again) => !again.noted.finished && is_open(&compare(base, cand, question)),
+    /// Fills in [`Answer::promise`], of all samples. The comparisons of a metric say together what noise one without
+    /// a past is likely to have.
+    fn rank(&self, asked: &mut [(Answer, Both)]) {
+        let open: Vec<usize> = (0..asked.len())
+            .filter(|at| self.is_open(&asked[*at].0, &asked[*at].1))
+            .collect();
+        let metrics: HashSet<usize> = open.iter().map(|at| asked[*at].0.metric).collect();
+        let others = |metric: usize| {
+            let of_metric = asked.iter().filter(|(answer, _)| answer.metric == metric);
+            // The same bytes are measured once: their samples would count twice.
+            let apart = of_metric.filter(|(answer, _)| answer.pair.0 != answer.pair.1);
+            let within: Vec<Prior> = apart
+                .filter_map(|(_, [base, cand])| noise_within(base, cand))
+                .collect();
+            (metric, pooled(&within))
         };
-        open.then(|| evidence(base, cand, question))
+        let others: HashMap<usize, Option<Prior>> = metrics.into_iter().map(others).collect();
+        for at in open {
+            let (answer, [base, cand]) = &mut asked[at];
+            let promise = evidence(base, cand, &answer.question, others[&answer.metric]);
+            answer.promise = Some(promise);
+        }
+    }
+
+    /// Whether a comparison asks to be measured again, or further, and there is something to learn from it.
+    fn is_open(&self, answer: &Answer, [base, cand]: &Both) -> bool {
+        let rule = &self.plan.matrix.compares[self.plan.compares[answer.compare].rule];
+        let asks = rule.confirm && answer.comparison.p.is_some();
+        asks && match answer.again {
+            None => is_open(&answer.comparison),
+            Some(again) => !again.noted.finished && is_open(&compare(base, cand, &answer.question)),
+        }
     }
 }
 
@@ -432,7 +455,10 @@ fn same_artifact(n: usize) -> Comparison {
         n: [n, n],
         paired: false,
         verdict: Verdict::Same,
-        note: Some("same artifact: both versions are the same bytes, measured once".to_owned()),
+        note: Some(
+            "same inputs: the versions differ in nothing that this cell depends on, measured once"
+                .to_owned(),
+        ),
         more: None,
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::versions::Version;
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
-use crate::edge::environment::{Asked, Difference, Environment, capture, is_tunable};
+use crate::edge::environment::{Asked, Difference, Environment, capture, is_set_by};
 use crate::edge::host::local::LocalHost;
 use crate::edge::host::{FileOp, FileReply, Host, HostError};
 use crate::edge::tune;
@@ -282,9 +282,7 @@ impl Machine {
     /// read back when it is applied.
     pub fn shifts_since(&self, before: &Environment) -> Vec<Difference> {
         let now = self.environment.as_ref();
-        let mut shifts = now.map_or(Vec::new(), |now| before.shifts(now));
-        shifts.retain(|shift| self.profile.is_none() || !is_tunable(&shift.name));
-        shifts
+        now.map_or(Vec::new(), |now| shifts(before, now, self.profile.as_ref()))
     }
 
     /// Whether what was measured must be on the disk before the next measurement: writing it would
@@ -324,11 +322,84 @@ impl Machine {
     }
 }
 
+/// How two environments differ in what may move results and is not set by a profile.
+fn shifts(before: &Environment, now: &Environment, profile: Option<&Resolved>) -> Vec<Difference> {
+    let knobs = profile.into_iter().flat_map(|it| &it.knobs);
+    let choices = knobs.flat_map(|knob| &knob.choices);
+    let patterns: Vec<&str> = choices.map(|choice| choice.pattern.as_str()).collect();
+    let mut shifts = before.shifts(now);
+    shifts.retain(|shift| !patterns.iter().any(|it| is_set_by(&shift.name, it)));
+    shifts
+}
+
 fn places(state: &Path) -> Places {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     Places {
         work: text(state.join("work")),
         installed: text(state.join("bin")),
         artifacts: text(state.join("artifacts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::profile::{Facts, load};
+    use crate::words::diag::Sources;
+
+    #[test]
+    fn what_a_shipped_profile_does_to_a_machine_is_no_other_machine() {
+        let mut read = |name: &str| {
+            let text = fs::read_to_string(format!("profiles/{name}.kdl"));
+            let text = text.map_err(|error| error.to_string())?;
+            Ok((name.to_owned(), text))
+        };
+        let (chain, problems) = load("low-latency", &mut Sources::default(), &mut read);
+        assert!(problems.is_empty(), "{problems:?}");
+        let (profile, _) = chain.resolve(&Facts::new(), &|_| Ok(true));
+        let environment = |values: [(&str, &str); 5]| {
+            let values: BTreeMap<&str, &str> = values.into();
+            let text = json!({ "version": 1, "values": values }).to_string();
+            Environment::from_json(&text).unwrap()
+        };
+        // With the profile, as of a sample; and without it, as of a plan.
+        let tuned = environment([
+            ("cpu.governor", "performance"),
+            ("cpu.smt", "0"),
+            ("kernel", "6.1"),
+            (
+                "mitigation.mds",
+                "Mitigation: Clear CPU buffers; SMT disabled",
+            ),
+            ("numa.node0.cpus", "0-3"),
+        ]);
+        let check = |kernel: &str, profile: Option<&Resolved>, expected: &[&str]| {
+            let now = environment([
+                ("cpu.governor", "schedutil"),
+                ("cpu.smt", "1"),
+                ("kernel", kernel),
+                (
+                    "mitigation.mds",
+                    "Mitigation: Clear CPU buffers; SMT vulnerable",
+                ),
+                ("numa.node0.cpus", "0-7"),
+            ]);
+            let found = shifts(&tuned, &now, profile);
+            let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, expected);
+        };
+        check("6.1", Some(&profile), &[]);
+        check("6.5", Some(&profile), &["kernel"]);
+        let all = [
+            "cpu.governor",
+            "cpu.smt",
+            "mitigation.mds",
+            "numa.node0.cpus",
+        ];
+        check("6.1", None, &all);
     }
 }

@@ -222,7 +222,7 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             cells,
             measurements,
         } => format!(
-            "measuring {} again: {}",
+            "confirming what looks changed: {} again, {}",
             count(*cells, "cell"),
             count(*measurements as usize, "measurement")
         ),

@@ -128,16 +128,21 @@ pub fn show_si(value: f64) -> String {
         (1.0, ""),
         (1e-6, "µ"),
     ];
+    // Rounded first: 999.96 would get five digits, and belongs to the next prefix.
+    let value: f64 = format!("{value:.3e}").parse().unwrap_or(value);
     let magnitude = value.abs();
-    if (1e-3..0.99995).contains(&magnitude) {
+    if (1e-3..1.0).contains(&magnitude) {
         // A ratio, mostly: nobody reads it in thousandths.
-        let decimals = (3.0 - magnitude.log10().floor()) as usize;
+        let decimals = match magnitude {
+            m if m >= 0.1 => 4,
+            m if m >= 0.01 => 5,
+            _ => 6,
+        };
         return format!("{value:.decimals$}");
     }
     let (scale, prefix) = PREFIXES
         .into_iter()
-        // 999.96 would round up to five digits: it belongs to the next prefix.
-        .find(|(scale, _)| magnitude >= scale * 0.99995)
+        .find(|(scale, _)| magnitude >= *scale)
         .unwrap_or((1e-9, "n"));
     let scaled = value / scale;
     let decimals = match scaled.abs() {
@@ -276,6 +281,16 @@ mod tests {
         check(0.012_344, "0.01234");
         check(-0.99996, "-1.000");
         check(0.00015, "150.0µ");
+        // What rounds up to the next digit.
+        check(0.999_96, "1.000");
+        check(0.099_996, "0.1000");
+        check(0.009_999_6, "0.01000");
+        check(0.000_999_96, "0.001000");
+        check(0.000_999_94, "999.9µ");
+        check(-0.000_099_996, "-100.0µ");
+        check(9_999.5, "10.00k");
+        check(999_949.0, "999.9k");
+        check(9.999_6e-7, "1.000µ");
         check(f64::NAN, "?");
     }
 

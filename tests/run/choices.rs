@@ -82,6 +82,61 @@ fn fresh_rounds_are_added_and_pair() {
     assert_eq!(run(&lab, &[]).measured(), []);
 }
 
+/// As if the two cells had been compared and measured again.
+fn confirm(lab: &Lab) {
+    let sql = "INSERT INTO confirmation (baseline, candidate, metric, first_round, finished)
+               SELECT min(key), max(key), 'v', 1, 1 FROM done";
+    assert_eq!(lab.store().execute(sql, []).unwrap(), 1);
+}
+
+const CONFIRMED: &str = "SELECT count(*) FROM confirmation";
+
+#[test]
+fn what_was_confirmed_is_judged_anew_however_far_the_fresh_rounds_come() {
+    let line = "touch $TMPDIR/measuring; while ! test -e $TMPDIR/go; do sleep 0.01; done; echo v={{ size }}";
+    let text = "[axes]\nsize = [1, 2]\n".to_owned() + &repeated("2", line);
+    let lab = Lab::new(&text);
+    lab.touch("go");
+    run(&lab, &[]).assert_code(0);
+    confirm(&lab);
+    // A calibration measures too, and what is too old, but compares nothing.
+    lab.write(&text.replace("repeat  = 2", "repeat  = 2\nmax_age = \"10d\""));
+    age(&lab, "size=1", 11);
+    age(&lab, "size=2", 11);
+    let words = [
+        "calibrate",
+        "matrix.toml",
+        "--machine",
+        "local",
+        "--rounds",
+        "4",
+    ];
+    let output = lab.matrix(&words).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(lab.count(CONFIRMED), 1);
+    std::fs::remove_file(lab.path("go")).unwrap();
+    std::fs::remove_file(lab.path("measuring")).unwrap();
+    let fresh = lab.start_with("matrix.toml", "events", &["--fresh"]);
+    lab.wait_for("measuring");
+    fresh.kill();
+    assert_eq!(lab.count(CONFIRMED), 0);
+}
+
+#[test]
+fn what_was_confirmed_across_machines_is_judged_anew_too() {
+    let null = |name| format!("[machines.{name}]\nvia = \"null\"\n");
+    let axes = "[axes]\nmachine = [\"x\", \"y\"]\n";
+    let run_part =
+        "[run]\ncommand = \"x\"\nparser = \"fio\"\nrepeat = 2\n[metrics.v]\nbetter = \"higher\"\n";
+    let lab = Lab::new(&(null("x") + &null("y") + axes + run_part));
+    run(&lab, &[]).assert_code(0);
+    confirm(&lab);
+    run(&lab, &["--fresh", "--only", "machine == 'x'"]).assert_code(0);
+    assert_eq!(lab.count(CONFIRMED), 1, "one side is as it was");
+    run(&lab, &["--fresh"]).assert_code(0);
+    assert_eq!(lab.count(CONFIRMED), 0);
+}
+
 #[test]
 fn what_is_too_old_and_what_is_new_pair() {
     let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));

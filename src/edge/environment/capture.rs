@@ -164,7 +164,7 @@ pub async fn capture(host: &dyn Host, asked: &Asked) -> Result<Environment, Host
 }
 
 /// `sysctl.vm.swappiness`, or `knob./sys/…`.
-fn name_of_knob(path: &str) -> String {
+pub(super) fn name_of_knob(path: &str) -> String {
     match path.strip_prefix("/proc/sys/") {
         Some(name) => format!("sysctl.{}", name.replace('/', ".")),
         None => format!("knob.{path}"),

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::profile::Facts;
+use crate::config::profile::{Facts, glob_matches};
 use crate::words::key::{Key, KeyHasher};
 
 pub use capture::capture;
@@ -120,10 +120,19 @@ impl Environment {
     }
 
     /// The differences that may move results on their own, so that samples of before and after are not compared
-    /// without need. A name that one of the two does not have tells nothing: other programs record other names.
+    /// without need. A name that one of the two does not have tells nothing, but in [`LISTS`]: other programs record
+    /// other names.
     pub fn shifts(&self, after: &Environment) -> Vec<Difference> {
+        let has =
+            |it: &Environment, list: &str| it.values.keys().any(|name| name.starts_with(list));
+        let both = |list: &&str| has(self, list) && has(after, list);
+        let lists: Vec<&str> = LISTS.into_iter().filter(both).collect();
+        let is_told = |it: &Difference| {
+            let whole = lists.iter().any(|list| it.name.starts_with(list));
+            whole || (it.before.is_some() && it.after.is_some())
+        };
         let mut differences = self.differences(after);
-        differences.retain(|it| it.before.is_some() && it.after.is_some() && shifts(&it.name));
+        differences.retain(|it| is_told(it) && shifts(&it.name));
         differences
     }
 
@@ -222,34 +231,75 @@ const SHIFTS: [&str; 13] = [
 ];
 
 /// Names of files and mounts, which say where something is and not what it is like.
-const PLACES: [&str; 3] = ["disk.backing-file", "fs.options", "kernel.parameter.root"];
+const PLACES: [&str; 5] = [
+    "disk.backing-file",
+    "fs.options",
+    "kernel.parameter.initrd",
+    "kernel.parameter.resume",
+    "kernel.parameter.root",
+];
+
+/// Lists that are read whole, by the beginning of their names: where one has anything, what is not in it is absent.
+const LISTS: [&str; 2] = ["kernel.parameter.", "mitigation."];
 
 fn shifts(name: &str) -> bool {
     SHIFTS.iter().any(|prefix| name.starts_with(prefix)) && !PLACES.contains(&name)
 }
 
-/// What host tuning can set, by the beginning of its name.
-const TUNABLE: [&str; 15] = [
-    "clock.source",
-    "cpu.count",
-    "cpu.frequency-driver",
-    "cpu.governor",
-    "cpu.idle-",
-    "cpu.online",
-    "cpu.smt",
-    "cpu.threads-per-socket",
-    "disk.merges-off",
-    "disk.read-ahead-kb",
-    "disk.requests",
-    "disk.scheduler",
-    "disk.write-",
-    "knob.",
-    "sysctl.",
+/// What files of host tuning set beside the value of their own name, by the ends of their paths: patterns of names.
+const SETS: [(&str, &[&str]); 17] = [
+    ("clocksource0/current_clocksource", &["clock.source"]),
+    ("smt/control", &ONLINE),
+    ("/online", &ONLINE),
+    ("pstate/status", &["cpu.frequency-driver", "cpu.governor"]),
+    ("/scaling_governor", &["cpu.governor"]),
+    ("cpuidle/current_governor", &["cpu.idle-governor"]),
+    (
+        "queue/scheduler",
+        &[
+            "disk.scheduler",
+            "disk.requests",
+            "disk.write-back-throttling-us",
+        ],
+    ),
+    ("queue/nr_requests", &["disk.requests"]),
+    ("queue/read_ahead_kb", &["disk.read-ahead-kb"]),
+    ("queue/nomerges", &["disk.merges-off"]),
+    ("queue/write_cache", &["disk.write-cache"]),
+    ("queue/wbt_lat_usec", &["disk.write-back-throttling-us"]),
+    ("/nr_hugepages", &["sysctl.vm.nr_hugepages"]),
+    // Of ratio and bytes the one that is set last counts; the other is 0.
+    ("vm/dirty_bytes", &["sysctl.vm.dirty_ratio"]),
+    ("vm/dirty_ratio", &["sysctl.vm.dirty_bytes"]),
+    (
+        "vm/dirty_background_bytes",
+        &["sysctl.vm.dirty_background_ratio"],
+    ),
+    (
+        "vm/dirty_background_ratio",
+        &["sysctl.vm.dirty_background_bytes"],
+    ),
 ];
 
-/// Whether a profile may be what has set a value.
-pub fn is_tunable(name: &str) -> bool {
-    TUNABLE.iter().any(|prefix| name.starts_with(prefix))
+/// What depends on which CPUs are online; mitigations tell of SMT.
+const ONLINE: [&str; 8] = [
+    "cpu.cores-per-socket",
+    "cpu.count",
+    "cpu.online",
+    "cpu.smt",
+    "cpu.sockets",
+    "cpu.threads-per-socket",
+    "mitigation.*",
+    "numa.*.cpus",
+];
+
+/// Whether a profile that sets the files of a pattern may be what has set a value.
+pub fn is_set_by(name: &str, pattern: &str) -> bool {
+    let beside = SETS.iter().filter(|(file, _)| pattern.ends_with(file));
+    glob_matches(&capture::name_of_knob(pattern), name)
+        || beside
+            .flat_map(|(_, names)| *names)
+            .any(|it| glob_matches(it, name))
 }
 
 /// Values with more words are lists.

@@ -188,13 +188,12 @@ fn what_may_move_results_by_itself() {
         environment.values.insert(name.to_owned(), value.to_owned());
         environment
     };
-    let check = |name: &str, counts: bool, is_tuning: bool| {
+    let check = |name: &str, counts: bool| {
         let (before, after) = (environment(name, "a"), environment(name, "b"));
         let expected: &[&str] = if counts { &[name] } else { &[] };
         let shifts = before.shifts(&after);
         let names: Vec<&str> = shifts.iter().map(|shift| shift.name.as_str()).collect();
         assert_eq!(names, expected);
-        assert_eq!(is_tunable(name), is_tuning, "{name}");
         // What only one of them has tells nothing.
         assert_eq!(before.shifts(&Environment::default()), []);
         assert_eq!(Environment::default().shifts(&after), []);
@@ -206,27 +205,113 @@ fn what_may_move_results_by_itself() {
         "mitigation.srso",
         "disk.model",
         "tool.fio",
-    ] {
-        check(name, true, false);
-    }
-    for name in [
         "cpu.governor",
         "cpu.smt",
         "disk.scheduler",
         "sysctl.vm.swappiness",
         "knob.cpus",
     ] {
-        check(name, true, true);
+        check(name, true);
     }
     for name in [
         "os",
         "memory.total",
         "memory.swap",
         "fs.options",
+        "kernel.parameter.initrd",
+        "kernel.parameter.resume",
         "kernel.parameter.root",
     ] {
-        check(name, false, false);
+        check(name, false);
     }
+}
+
+#[test]
+fn what_came_to_a_list_or_went_from_it_counts() {
+    let check = |before: &[&str], after: &[&str], expected: &[&str]| {
+        let of = |names: &[&str]| {
+            let mut environment = Environment::default();
+            let values = names
+                .iter()
+                .map(|name| ((*name).to_owned(), "set".to_owned()));
+            environment.values.extend(values);
+            environment
+        };
+        for (before, after) in [(before, after), (after, before)] {
+            let shifts = of(before).shifts(&of(after));
+            let names: Vec<&str> = shifts.iter().map(|shift| shift.name.as_str()).collect();
+            assert_eq!(names, expected);
+        }
+    };
+    let (quiet, full) = ("kernel.parameter.quiet", "kernel.parameter.nohz_full");
+    check(&[quiet], &[quiet, full], &[full]);
+    check(
+        &["mitigation.srso"],
+        &["mitigation.srso", "mitigation.tsa"],
+        &["mitigation.tsa"],
+    );
+    check(&[quiet], &[quiet, "kernel.parameter.initrd"], &[]);
+    // The list could not be read.
+    check(&[], &[full], &[]);
+    check(&[quiet], &[quiet, "mitigation.tsa"], &[]);
+    check(&["tool.fio"], &["tool.fio", "tool.dd"], &[]);
+}
+
+#[test]
+fn what_a_profile_sets_is_not_what_somebody_else_changed() {
+    let check = |pattern: &str, names: &[&str]| {
+        let all = [
+            "clock.source",
+            "cpu.governor",
+            "cpu.online",
+            "cpu.smt",
+            "disk.read-ahead-kb",
+            "disk.requests",
+            "disk.scheduler",
+            "knob./sys/kernel/mm/transparent_hugepage/defrag",
+            "knob./sys/kernel/mm/transparent_hugepage/enabled",
+            "mitigation.mds",
+            "numa.node0.cpus",
+            "numa.nodes",
+            "sysctl.vm.dirty_bytes",
+            "sysctl.vm.dirty_ratio",
+            "sysctl.vm.nr_hugepages",
+            "sysctl.vm.swappiness",
+        ];
+        let set: Vec<&str> = all
+            .into_iter()
+            .filter(|name| is_set_by(name, pattern))
+            .collect();
+        assert_eq!(set, names, "{pattern}");
+    };
+    let cpu = "/sys/devices/system/cpu";
+    check(
+        &format!("{cpu}/cpufreq/policy*/scaling_governor"),
+        &["cpu.governor"],
+    );
+    check(
+        &format!("{cpu}/smt/control"),
+        &["cpu.online", "cpu.smt", "mitigation.mds", "numa.node0.cpus"],
+    );
+    check(&format!("{cpu}/intel_pstate/no_turbo"), &[]);
+    check(
+        "/sys/block/*/queue/scheduler",
+        &["disk.requests", "disk.scheduler"],
+    );
+    check("/proc/sys/vm/swappiness", &["sysctl.vm.swappiness"]);
+    check(
+        "/proc/sys/vm/dirty_bytes",
+        &["sysctl.vm.dirty_bytes", "sysctl.vm.dirty_ratio"],
+    );
+    let huge = "/sys/kernel/mm";
+    check(
+        &format!("{huge}/transparent_hugepage/enabled"),
+        &["knob./sys/kernel/mm/transparent_hugepage/enabled"],
+    );
+    check(
+        &format!("{huge}/hugepages/hugepages-2048kB/nr_hugepages"),
+        &["sysctl.vm.nr_hugepages"],
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Owns reading what `perf stat -x,` counts, with or without `-I`.
 //! Does not know which events there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::text::{number, shorten};
 use super::{Found, READINGS_MAX};
@@ -24,6 +24,8 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
     let mut events: BTreeMap<&str, Event> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     let mut uncounted: Vec<&str> = Vec::new();
+    // Those uncounted on a CPU or another part of the machine.
+    let mut lacking: BTreeSet<&str> = BTreeSet::new();
     let mut seconds = None;
     for line in text.lines() {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -35,7 +37,8 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
             [time, ..] if fields_of_part(&fields[1..]) > 0 => (number(time).ok(), &fields[1..]),
             _ => (None, &fields[..]),
         };
-        let rest = &rest[fields_of_part(rest)..];
+        let of_part = fields_of_part(rest);
+        let rest = &rest[of_part..];
         let [value, unit, event, _, ..] = rest[..] else {
             continue;
         };
@@ -47,6 +50,9 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
             if !uncounted.contains(&event) {
                 uncounted.push(event);
             }
+            if of_part > 0 {
+                lacking.insert(event);
+            }
             continue;
         };
         let counted = events.entry(event).or_insert_with(|| {
@@ -55,6 +61,14 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
         });
         counted.sum += value;
         counted.unit = unit.to_owned();
+    }
+    for event in &lacking {
+        if events.contains_key(event) {
+            let event = shorten(event);
+            found.warn(format!(
+                "the sum of `{event}` lacks parts of the machine that were not counted"
+            ));
+        }
     }
     // One that was counted in another interval is no news.
     uncounted.retain(|event| !events.contains_key(event));
@@ -194,6 +208,38 @@ mod tests {
         check(
             "0.5,S0-D0-C0,1,12,,cycles,5,100.00,,\n0.5,S0-D0-C1,1,30,,cycles,5,100.00,,\n",
             84.0,
+        );
+    }
+
+    #[test]
+    fn a_sum_that_lacks_parts_is_told() {
+        let check = |text: &str, expected: &[&str]| {
+            let (readings, warnings) = read(text).unwrap();
+            assert_eq!(
+                (readings.len(), warnings),
+                (1, expected.iter().map(|w| w.to_string()).collect()),
+                "{text}"
+            );
+        };
+        let lacks = "the sum of `cycles` lacks parts of the machine that were not counted";
+        let counted = "CPU0,12,,cycles,5,100.00,,\n";
+        check(counted, &[]);
+        check(
+            &format!("{counted}CPU1,<not counted>,,cycles,0,0.00,,\n"),
+            &[lacks],
+        );
+        check(
+            "0.5,S0,1,<not counted>,,cycles,0,0.00,,\n0.5,S1,1,9,,cycles,5,100.00,,\n",
+            &[lacks],
+        );
+        // In another interval, which is no part.
+        check(
+            "0.5,<not counted>,,cycles,0,0.00,,\n1.0,9,,cycles,5,100.00,,\n",
+            &[],
+        );
+        check(
+            &format!("{counted}CPU0,<not supported>,,branches,0,100.00,,\n"),
+            &["this machine does not count `branches`"],
         );
     }
 

@@ -275,12 +275,19 @@ impl Store {
 
     /// Forgets that comparisons were measured again: their samples are judged anew, all of them.
     pub fn forget_confirmations(&self, pairs: &[Pair]) -> Result<(), StoreError> {
-        self.note_confirmations(
-            pairs,
-            "DELETE FROM confirmation
-             WHERE baseline = ?1 AND candidate = ?2 AND metric = ?3 AND ?4 IS NULL",
-            None,
-        )
+        let write = || {
+            let transaction = self.db.unchecked_transaction()?;
+            for (baseline, candidate, metric) in pairs {
+                transaction
+                    .prepare_cached(
+                        "DELETE FROM confirmation
+                         WHERE baseline = ?1 AND candidate = ?2 AND metric = ?3",
+                    )?
+                    .execute(params![baseline, candidate, metric])?;
+            }
+            transaction.commit()
+        };
+        self.sqlite(write())
     }
 
     fn note_confirmations(

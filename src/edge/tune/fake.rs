@@ -33,8 +33,10 @@ pub enum Quirk {
     Clamps(i64),
     /// Writing it sets another file to 0, as vm.dirty_bytes does with vm.dirty_ratio; 0 is refused.
     Clears(String),
-    /// Writing it gives another file this value, as choosing an I/O scheduler does with nr_requests.
-    Resets(String, &'static str),
+    /// Larger numbers are invalid.
+    AtMost(i64),
+    /// Writing it gives other files these values, as choosing an I/O scheduler does with nr_requests.
+    Resets(Vec<(String, &'static str)>),
     /// Belongs to the second thread of a core: busy while there is no SMT.
     OfThread,
 }
@@ -202,10 +204,14 @@ impl FakeRoot {
         let text = String::from_utf8_lossy(bytes).trim().to_owned();
         let quirk = self.quirks.get(&path.display().to_string());
         let invalid = || error("Invalid argument (os error 22)", HostErrorKind::Other);
-        // Another file, and what it holds then.
-        let mut other = match quirk {
-            Some(Quirk::Resets(path, value)) => Some((path, *value)),
-            _ => None,
+        // Other files, and what they hold then.
+        let others: Vec<(&String, &str)> = match quirk {
+            _ if self.is_real() => Vec::new(),
+            Some(Quirk::Resets(files)) => {
+                files.iter().map(|(path, value)| (path, *value)).collect()
+            }
+            Some(Quirk::Clears(path)) => vec![(path, "0")],
+            _ => Vec::new(),
         };
         let after = match quirk {
             // What its knobs do, the kernel itself does.
@@ -216,9 +222,8 @@ impl FakeRoot {
                 number.min(*max).to_string()
             }
             Some(Quirk::Clears(_)) if text == "0" => return Err(invalid()),
-            Some(Quirk::Clears(path)) => {
-                other = Some((path, "0"));
-                text
+            Some(Quirk::AtMost(max)) if text.parse().is_ok_and(|number: i64| number > *max) => {
+                return Err(invalid());
             }
             _ if before.contains('[') => select(&before, &text).ok_or_else(invalid)?,
             _ => text,
@@ -231,17 +236,15 @@ impl FakeRoot {
                 .and_then(|mut file| file.write_all(text.as_bytes())),
             false => self.replace(&real, text.as_bytes()),
         };
-        let of_other = other
-            .filter(|_| !self.is_real())
-            .map_or(Ok(()), |(path, value)| {
-                self.replace(&self.real(Path::new(path)), format!("{value}\n").as_bytes())
-            });
+        let of_others = others.into_iter().try_for_each(|(path, value)| {
+            self.replace(&self.real(Path::new(path)), format!("{value}\n").as_bytes())
+        });
         if path.ends_with("cpuset.cpus") && !self.is_real() {
             let effective = real.with_file_name(CPUS_EFFECTIVE);
             self.replace(&effective, text.as_bytes())
                 .map_err(|e| error(&e.to_string(), HostErrorKind::Other))?;
         }
-        let done = written.and(of_other).map(|()| FileReply::Done);
+        let done = written.and(of_others).map(|()| FileReply::Done);
         done.map_err(|e| error(&e.to_string(), HostErrorKind::Other))
     }
 

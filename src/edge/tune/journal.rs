@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::TuneError;
-use crate::edge::host::{FileOp, FileReply, Host, HostErrorKind};
+use crate::edge::host::{FileOp, FileReply, Host, HostError, HostErrorKind};
 
 /// Changes when a field changes its meaning: an older or newer `matrix` then refuses the file.
 const VERSION: u32 = 1;
-/// 4096 knobs with long paths stay below.
-const JOURNAL_BYTES_MAX: usize = 4 << 20;
+/// More is refused before anything is set.
+const LINE_BYTES_MAX: usize = 2 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 const OF_ROOT: &str = "/var/lib/matrix/profile.json";
@@ -59,6 +59,9 @@ pub(super) struct Journal {
     #[serde(default)]
     pub by_hand: bool,
     pub entries: Vec<Entry>,
+    /// What the kernel has made of the files in [`Entry::resets`]: another value is somebody else's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<(String, String)>,
     /// Units that ran and were stopped.
     pub services: Vec<String>,
     /// The folder of the workload's cgroup, made or not.
@@ -80,6 +83,9 @@ pub(super) enum State {
 struct Confirmed {
     /// Files that are as before: their optional knobs refused.
     without: Vec<String>,
+    /// See [`Journal::made`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    made: Vec<(String, String)>,
 }
 
 /// One file.
@@ -112,7 +118,7 @@ pub(super) async fn read(
         },
         FileOp::Read {
             path: path.into(),
-            bytes_max: JOURNAL_BYTES_MAX,
+            bytes_max: 2 * LINE_BYTES_MAX,
         },
     ];
     let mut replies = host.files(ops).await.into_iter();
@@ -143,6 +149,7 @@ pub(super) async fn read(
         journal
             .entries
             .retain(|entry| !without.contains(&entry.path));
+        journal.made = confirmed.made;
         journal.state = State::Applied;
     }
     Ok((Some(journal), boot_id))
@@ -167,17 +174,19 @@ pub(super) async fn write(
     carry_out(host, path, ops).await
 }
 
-/// Notes that all but these files hold what was wanted. It need not outlive a power loss: after one,
-/// all but persistent knobs are back, and of those a third value is rare.
+/// Notes that all but these files hold what was wanted, and what the kernel made of others. After a power
+/// loss the file may lack it, and then the first line counts: a third value of a persistent knob is left
+/// all the same.
 pub(super) async fn confirm(
     host: &dyn Host,
     path: &Path,
     without: &[String],
+    made: &[(String, String)],
 ) -> Result<(), TuneError> {
-    let without = without.to_vec();
+    let (without, made) = (without.to_vec(), made.to_vec());
     let ops = vec![FileOp::Append {
         path: path.into(),
-        bytes: line(path, &Confirmed { without })?,
+        bytes: line(path, &Confirmed { without, made })?,
     }];
     carry_out(host, path, ops).await
 }
@@ -185,7 +194,16 @@ pub(super) async fn confirm(
 fn line(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, TuneError> {
     let mut bytes = serde_json::to_vec(value).map_err(|error| broken(path, error.to_string()))?;
     bytes.push(b'\n');
-    Ok(bytes)
+    match bytes.len() {
+        0..=LINE_BYTES_MAX => Ok(bytes),
+        n => Err(TuneError::Host(HostError::new(
+            HostErrorKind::TooLarge,
+            format!(
+                "the files of the profile hold too much for its journal ({n} bytes, {LINE_BYTES_MAX} at the \
+                 most): let it reach fewer files"
+            ),
+        ))),
+    }
 }
 
 async fn carry_out(host: &dyn Host, path: &Path, ops: Vec<FileOp>) -> Result<(), TuneError> {
@@ -214,6 +232,12 @@ pub(super) async fn remove(host: &dyn Host, path: &Path) -> Result<(), TuneError
 }
 
 impl Journal {
+    /// The files in [`Entry::resets`].
+    pub fn reset_paths(&self) -> impl Iterator<Item = &String> {
+        let resets = self.entries.iter().flat_map(|entry| &entry.resets);
+        resets.map(|(path, _)| path)
+    }
+
     pub fn new(boot_id: String, profile: String, since: String, entries: Vec<Entry>) -> Self {
         Journal {
             version: VERSION,
@@ -223,6 +247,7 @@ impl Journal {
             state: State::Applying,
             by_hand: false,
             entries,
+            made: Vec::new(),
             services: Vec::new(),
             cgroup: None,
         }

@@ -9,6 +9,7 @@ pub mod fake;
 mod find;
 mod journal;
 mod resets;
+mod revert;
 mod service;
 
 use std::collections::BTreeSet;
@@ -21,11 +22,13 @@ use crate::words::key::Key;
 use crate::words::units::show_time;
 use find::{Found, find, read_op, same, value_of, write_op};
 use journal::{Entry, Journal, State};
+use revert::{finish, put_back, revert_this, split_entries};
 
 pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::edge) use find::value_in;
 pub use journal::{Place, place};
+pub use revert::revert;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
 const INTERRUPTS: &str = "/proc/irq/";
@@ -365,27 +368,39 @@ pub async fn apply(
     journal_path: &Path,
 ) -> Result<Applied, TuneError> {
     let (boot_id, notes) = refuse_stacking(host, journal_path).await?;
+    let mut prepared = prepare(host, profile).await?;
+    prepared.gate.check()?;
+    let since = jiff::Timestamp::now().to_string();
+    let mut journal = journal_of(profile, &prepared, &boot_id, &since);
+    let sleeping = prepared
+        .found
+        .iter()
+        .find(|file| file.path == SMT_CONTROL && wakes_threads(&file.old, &file.wanted));
+    if let Some(smt) = sleeping.cloned() {
+        let mut first = journal.clone();
+        first.entries.retain(|entry| entry.path == smt.path);
+        first.services.clear();
+        first.cgroup = None;
+        journal::write(host, journal_path, &first).await?;
+        match wake_threads(host, profile, &smt).await {
+            Ok(found) => prepared = found,
+            Err(error) => {
+                return Err(undo(host, journal_path, first, Held::default(), error).await);
+            }
+        }
+        journal = journal_of(profile, &prepared, &boot_id, &since);
+        if let Err(error) = journal::write(host, journal_path, &journal).await {
+            return Err(undo(host, journal_path, first, Held::default(), error).await);
+        }
+    } else {
+        journal::write(host, journal_path, &journal).await?;
+    }
     let Prepared {
         found,
         running,
-        cgroup,
         mut gate,
-    } = prepare(host, profile).await?;
-    gate.check()?;
-    let entries = found.iter().map(|file| Entry {
-        knob: profile.knobs[file.knob].name.clone(),
-        path: file.path.clone(),
-        old: file.old.clone(),
-        new: file.wanted.clone(),
-        persistent: profile.knobs[file.knob].persistent,
-        restore_by: file.restore_by.clone(),
-        resets: file.resets.clone(),
-    });
-    let since = jiff::Timestamp::now().to_string();
-    let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
-    journal.services = running.iter().map(|unit| unit.value.clone()).collect();
-    journal.cgroup = cgroup;
-    journal::write(host, journal_path, &journal).await?;
+        ..
+    } = prepared;
 
     let mut stopped = Vec::new();
     for unit in &running {
@@ -416,6 +431,42 @@ pub async fn apply(
         services: stopped,
         notes,
     })
+}
+
+fn journal_of(profile: &Resolved, prepared: &Prepared, boot_id: &str, since: &str) -> Journal {
+    let entries = prepared.found.iter().map(|file| Entry {
+        knob: profile.knobs[file.knob].name.clone(),
+        path: file.path.clone(),
+        old: file.old.clone(),
+        new: file.wanted.clone(),
+        persistent: profile.knobs[file.knob].persistent,
+        restore_by: file.restore_by.clone(),
+        resets: file.resets.clone(),
+    });
+    let (boot_id, since) = (boot_id.to_owned(), since.to_owned());
+    let mut journal = Journal::new(boot_id, profile.name.clone(), since, entries.collect());
+    let running = prepared.running.iter();
+    journal.services = running.map(|unit| unit.value.clone()).collect();
+    journal.cgroup = prepared.cgroup.clone();
+    journal
+}
+
+/// Switches hyperthreads on, and finds the profile's files again: those of their CPUs come with them.
+async fn wake_threads(
+    host: &dyn Host,
+    profile: &Resolved,
+    smt: &Found,
+) -> Result<Prepared, TuneError> {
+    // Where it is refused, `set` meets that again and tells.
+    host.files(vec![write_op(&smt.path, &smt.wanted)]).await;
+    let mut prepared = prepare(host, profile).await?;
+    prepared.gate.check()?;
+    for file in &mut prepared.found {
+        if file.path == smt.path {
+            file.old = smt.old.clone();
+        }
+    }
+    Ok(prepared)
 }
 
 /// Err where a profile is in force. Returns the id of the boot, and what to say about a journal that
@@ -453,6 +504,9 @@ async fn confirm(
     let (mut failed, kept) = split_entries(journal, |entry| without.contains(&entry.path));
     failed.services.clear();
     failed.cgroup = None;
+    // What a new scheduler has set anew may not take the old value before the old scheduler is back.
+    let reset: BTreeSet<&String> = kept.reset_paths().collect();
+    failed.entries.retain(|entry| !reset.contains(&entry.path));
     let rows = put_back(host, &failed).await;
     let left: Vec<Reverted> = rows.into_iter().filter(Reverted::has_failed).collect();
     if !left.is_empty() {
@@ -461,7 +515,8 @@ async fn confirm(
     }
     journal.entries = kept.entries;
     journal.state = State::Applied;
-    journal::confirm(host, journal_path, without).await
+    journal.made = resets::made(host, &journal.entries).await;
+    journal::confirm(host, journal_path, without, &journal.made).await
 }
 
 /// Puts everything back after an error, and returns it with what could not be.
@@ -504,7 +559,12 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
     for ((file, written), read) in changed.into_iter().zip(written).zip(read) {
         let found = value_of(read);
         let reason = match (written, &found) {
-            (Err(error), _) if file.path.starts_with(INTERRUPTS) => {
+            // "Input/output error" is what the kernel says of those.
+            (Err(error), _)
+                if file.path.starts_with(INTERRUPTS)
+                    && (error.kind == HostErrorKind::PermissionDenied
+                        || error.message.contains("(os error 5)")) =>
+            {
                 let hint = "the kernel places those itself that a driver has left to it (NVMe)";
                 format!("{}; {hint}", error.message)
             }
@@ -524,6 +584,11 @@ async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Ga
         gate.refuse(knob.optional, refusal);
     }
     failed
+}
+
+/// Whether this value of [`SMT_CONTROL`] brings CPUs that were not there.
+fn wakes_threads(old: &str, new: &str) -> bool {
+    (old, new) == ("off", "on")
 }
 
 /// Whether a file cannot be read because its CPU is offline or its device has gone: that of a cpufreq
@@ -624,170 +689,6 @@ pub async fn release(
     };
     stopped.map_err(TuneError::Host)?;
     Ok(rows)
-}
-
-/// Puts back what the journal says, whoever wrote it. Nothing to do where there is no journal. The
-/// caller holds the machine's slot.
-pub async fn revert(host: &dyn Host, journal_path: &Path) -> Result<Vec<Reverted>, TuneError> {
-    match journal::read(host, journal_path).await? {
-        (Some(journal), boot_id) => revert_this(host, journal_path, journal, &boot_id).await,
-        (None, _) => Ok(Vec::new()),
-    }
-}
-
-async fn revert_this(
-    host: &dyn Host,
-    journal_path: &Path,
-    journal: Journal,
-    boot_id: &str,
-) -> Result<Vec<Reverted>, TuneError> {
-    let mut rows = Vec::new();
-    let mut current = journal.clone();
-    if journal.boot_id != boot_id {
-        let (persistent, rebooted) = split_entries(&journal, |entry| entry.persistent);
-        rows.extend(
-            rebooted
-                .entries
-                .iter()
-                .map(|e| reverted(e, Outcome::Rebooted)),
-        );
-        current = persistent;
-        current.services.clear();
-        current.cgroup = None;
-        // Whatever the state was: nothing of this boot was set by the program that wrote the journal.
-        current.state = State::Applied;
-    }
-    rows.extend(put_back(host, &current).await);
-    finish(host, journal_path, journal, &rows).await?;
-    Ok(rows)
-}
-
-fn reverted(entry: &Entry, outcome: Outcome) -> Reverted {
-    Reverted {
-        knob: entry.knob.clone(),
-        path: entry.path.clone(),
-        old: entry.old.clone(),
-        outcome,
-    }
-}
-
-/// The journal with the entries that fit, and with those that do not.
-fn split_entries(journal: &Journal, fits: impl Fn(&Entry) -> bool) -> (Journal, Journal) {
-    let (yes, no) = journal.entries.iter().cloned().partition(fits);
-    let with = |entries: Vec<Entry>| Journal {
-        entries,
-        ..journal.clone()
-    };
-    (with(yes), with(no))
-}
-
-/// Removes the journal, or keeps in it what could not be put back; returns that.
-async fn finish(
-    host: &dyn Host,
-    path: &Path,
-    mut journal: Journal,
-    rows: &[Reverted],
-) -> Result<Vec<Reverted>, TuneError> {
-    let failed = rows.iter().filter(|row| row.has_failed());
-    let failed: Vec<Reverted> = failed.cloned().collect();
-    if failed.is_empty() {
-        journal::remove(host, path).await?;
-        return Ok(failed);
-    }
-    let is_left = |path: &str| failed.iter().any(|row| row.path == path);
-    journal.entries.retain(|entry| is_left(&entry.path));
-    journal
-        .services
-        .retain(|unit| is_left(&service::start_command(unit)));
-    journal.cgroup = journal.cgroup.filter(|cgroup| is_left(cgroup));
-    journal::write(host, path, &journal).await?;
-    Ok(failed)
-}
-
-/// Puts files back in reverse order, then starts units and removes the cgroup. Hyperthreads come first and alone: the
-/// files of their CPUs are not there before.
-async fn put_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
-    let (smt, others) = split_entries(journal, |entry| entry.path == SMT_CONTROL);
-    let mut rows = put_files_back(host, &smt).await;
-    rows.extend(put_files_back(host, &others).await);
-    for unit in journal.services.iter().rev() {
-        rows.push(service::start(host, unit).await);
-    }
-    if let Some(cgroup) = &journal.cgroup {
-        rows.extend(cpus::remove(host, cgroup).await);
-    }
-    rows
-}
-
-async fn put_files_back(host: &dyn Host, journal: &Journal) -> Vec<Reverted> {
-    let entries: Vec<&Entry> = journal.entries.iter().rev().collect();
-    if entries.is_empty() {
-        return Vec::new();
-    }
-    let reads = entries.iter().map(|entry| read_op(&entry.path)).collect();
-    // A third value of these may be the kernel's.
-    let resets = journal.entries.iter().flat_map(|entry| &entry.resets);
-    let is_reset: BTreeSet<&str> = resets.map(|(path, _)| path.as_str()).collect();
-    let mut rows = Vec::new();
-    // Entries to be written, by the place of their row; then those that a write of them resets.
-    let mut changed: Vec<(usize, &Entry)> = Vec::new();
-    let mut reset: Vec<(usize, &(String, String))> = Vec::new();
-    for (entry, reply) in entries.into_iter().zip(host.files(reads).await) {
-        let place = rows.len();
-        let outcome = match value_of(reply) {
-            Err(error) if error.kind == HostErrorKind::NotFound => Outcome::Gone,
-            Err(error) => Outcome::Failed {
-                reason: error.message,
-            },
-            Ok(found) if same(&entry.old, &found) => Outcome::AlreadyBack,
-            // While applying, a third value is what the kernel made of ours.
-            Ok(found)
-                if same(&entry.new, &found)
-                    || journal.state == State::Applying
-                    || is_reset.contains(entry.path.as_str()) =>
-            {
-                changed.push((place, entry));
-                Outcome::PutBack
-            }
-            Ok(found) => Outcome::ChangedByOthers { found },
-        };
-        // Also where an earlier try has died between the two.
-        if matches!(outcome, Outcome::PutBack | Outcome::AlreadyBack) {
-            reset.extend(entry.resets.iter().map(|file| (place, file)));
-        }
-        rows.push(reverted(entry, outcome));
-    }
-    // What is written, what is read afterwards, and what that must hold.
-    let own = changed.iter().map(|(place, entry)| {
-        let (path, value) = match &entry.restore_by {
-            Some((path, value)) => (path, value),
-            None => (&entry.path, &entry.old),
-        };
-        (*place, write_op(path, value), &entry.path, &entry.old)
-    });
-    let beside = reset
-        .iter()
-        .map(|(place, (path, value))| (*place, write_op(path, value), path, value));
-    let (mut writes, mut checks) = (Vec::new(), Vec::new());
-    for (place, write, path, value) in own.chain(beside) {
-        writes.push(write);
-        checks.push((place, path, value));
-    }
-    if writes.is_empty() {
-        return rows;
-    }
-    writes.extend(checks.iter().map(|(_, path, _)| read_op(path)));
-    let mut written = host.files(writes).await;
-    let read = written.split_off(checks.len().min(written.len()));
-    for (((place, _, value), written), read) in checks.into_iter().zip(written).zip(read) {
-        let reason = match (value_of(read), written) {
-            (Ok(found), _) if same(value, &found) => continue,
-            (_, Err(error)) | (Err(error), _) => error.message,
-            (Ok(found), Ok(_)) => format!("it still holds `{found}`"),
-        };
-        rows[place].outcome = Outcome::Failed { reason };
-    }
-    rows
 }
 
 /// Whether a profile is in force and its knobs hold. Also called between runs, to notice that

@@ -2,6 +2,7 @@
 //! Does not know the journal.
 
 use super::find::{Found, read_op, value_of};
+use super::journal::Entry;
 use crate::edge::host::{FileOp, FileReply, Host};
 
 /// A knob, by the name of its file, and what in the same folder writing it sets anew.
@@ -67,4 +68,23 @@ pub(super) async fn note(host: &dyn Host, found: &mut [Found]) {
             found[index].resets.push((path, value));
         }
     }
+}
+
+/// What these files hold now that the knobs are set; without those that come and go with a knob's value,
+/// which nobody can set for the old one.
+pub(super) async fn made(host: &dyn Host, entries: &[Entry]) -> Vec<(String, String)> {
+    let goes = |path: &str| {
+        let folders = RULES.iter().filter_map(|rule| rule.folder);
+        { folders }.any(|folder| path.contains(&format!("/{folder}/")))
+    };
+    let files = entries.iter().flat_map(|entry| &entry.resets);
+    let paths = files.map(|(path, _)| path).filter(|path| !goes(path));
+    let paths: Vec<&String> = paths.collect();
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let reads = paths.iter().map(|path| read_op(path)).collect();
+    let held = paths.into_iter().zip(host.files(reads).await);
+    held.filter_map(|(path, reply)| Some((path.clone(), value_of(reply).ok()?)))
+        .collect()
 }

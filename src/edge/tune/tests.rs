@@ -233,11 +233,13 @@ fn a_profile_takes_few_round_trips() {
     let (_folder, host) = machine();
     let applied = run(apply(&host, &resolve(EVERYTHING), journal())).unwrap();
     // Journal and boot; two levels of patterns; read; settings of schedulers, their values; the own
-    // cgroup, those above; journal; write and read back; the CPUs; the new cgroup, its CPUs; journal.
-    assert_eq!(host.batches.replace(0), 14);
+    // cgroup, those above; journal; write and read back; the CPUs; the new cgroup, its CPUs; settings of
+    // schedulers again; journal.
+    assert_eq!(host.batches.replace(0), 15);
     run(release(&host, &applied, journal())).unwrap();
-    // Journal and boot; hyperthreads: read, write; the others: read, write; the cgroup; journal.
-    assert_eq!(host.batches.get(), 7);
+    // Journal and boot; what others have set; journal; hyperthreads: read, write; the others: read, write;
+    // the cgroup; journal.
+    assert_eq!(host.batches.get(), 9);
 }
 
 #[test]
