@@ -94,7 +94,7 @@ fn of_series(
                 let mut places = places.skip_while(|at| *at >= index);
                 places
                     .next()
-                    .filter(|at| *at > begin && is_told_as(series, *at, index, told, &OPTIONS))
+                    .filter(|at| *at > begin && is_told_as(series, *at, index, told))
             };
             let place = match standing {
                 Standing::Stands => None,
@@ -180,16 +180,10 @@ fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
 }
 
 /// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
-fn is_told_as(
-    series: &PastSeries,
-    at: usize,
-    index: usize,
-    told: &Told,
-    options: &Options,
-) -> bool {
+fn is_told_as(series: &PastSeries, at: usize, index: usize, told: &Told) -> bool {
     let between = series.points[at..index].iter();
     let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
-    were_known.count() <= options.min_segment
+    were_known.count() <= OPTIONS.min_segment
 }
 
 /// Notes what is told now, and gives each its number.
@@ -305,48 +299,6 @@ mod tests {
     use super::*;
     use crate::edge::store::Position;
 
-    #[test]
-    fn a_trend_is_told_as_levels_at_first_and_the_night_after() {
-        let noise = |i: usize| 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5);
-        let point = |i: usize| Point {
-            key: Key([i as u8; 16]),
-            version: "v".into(),
-            session: i as i64,
-            started_ms: i as i64,
-            position: Position::default(),
-            attempt: AttemptId(i as i64),
-            values: vec![(100.0 + 0.3 * (i as f64 - 120.0).max(0.0)) * (1.0 + noise(i))],
-            environment: None,
-        };
-        let mut series = PastSeries {
-            unit: String::new(),
-            points: (0..240).map(point).collect(),
-            again: Vec::new(),
-        };
-        let id = SeriesId {
-            machine: "here".into(),
-            cell: "x=a".into(),
-            metric: "time".into(),
-        };
-        let first = of_series(&id, &series, &[], None, false);
-        // Each has a direction of its own: a drift upwards.
-        assert!(
-            first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
-            "{first:?}"
-        );
-        let told = first.iter().zip(1..).map(|(it, id)| Told {
-            id,
-            series: it.series.clone(),
-            key: it.key,
-            reported_ms: 240,
-        });
-        let told: Vec<Told> = told.collect();
-        series.points.push(point(240));
-        let next = of_series(&id, &series, &told, Some(AttemptId(239)), false);
-        let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
-        assert_eq!(indices(&next), indices(&first));
-    }
-
     /// Commits of a series; it is slower from `moved` on. Those of `belated` were measured after the change was told.
     fn series(moved: usize, belated: &std::ops::Range<usize>) -> PastSeries {
         let point = |i: usize| {
@@ -398,5 +350,47 @@ mod tests {
             // Nothing was measured between: it is not the same.
             check(45, 18..26, 26, &[(26, Some(Standing::Gone))]);
         }
+    }
+
+    #[test]
+    fn a_trend_is_told_as_levels_at_first_and_the_night_after() {
+        let noise = |i: usize| 0.02 * (((i * 7919 + i * i * 104_729) % 1000) as f64 / 1000.0 - 0.5);
+        let point = |i: usize| Point {
+            key: Key([i as u8; 16]),
+            version: "v".into(),
+            session: i as i64,
+            started_ms: i as i64,
+            position: Position::default(),
+            attempt: AttemptId(i as i64),
+            values: vec![(100.0 + 0.3 * (i as f64 - 120.0).max(0.0)) * (1.0 + noise(i))],
+            environment: None,
+        };
+        let mut series = PastSeries {
+            unit: String::new(),
+            points: (0..240).map(point).collect(),
+            again: Vec::new(),
+        };
+        let id = SeriesId {
+            machine: "here".into(),
+            cell: "x=a".into(),
+            metric: "time".into(),
+        };
+        let first = of_series(&id, &series, &[], None, false);
+        // Each has a direction of its own: a drift upwards.
+        assert!(
+            first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
+            "{first:?}"
+        );
+        let told = first.iter().zip(1..).map(|(it, id)| Told {
+            id,
+            series: it.series.clone(),
+            key: it.key,
+            reported_ms: 240,
+        });
+        let told: Vec<Told> = told.collect();
+        series.points.push(point(240));
+        let next = of_series(&id, &series, &told, Some(AttemptId(239)), false);
+        let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
+        assert_eq!(indices(&next), indices(&first));
     }
 }
