@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 /// Lines of a source file at the most.
 const LINES_MAX: usize = 900;
 
+/// Lines of `judge/` in all at the most, without its tests: what verdicts rest on can be read in one go.
+const JUDGE_LINES_MAX: usize = 2500;
+
 /// For each layer, the layers that it may use beside itself.
 const LAYERS: [(&str, &[&str]); 9] = [
     ("words", &[]),
@@ -204,6 +207,21 @@ fn the_sources_keep_the_rules() {
         }
     }
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
+}
+
+#[test]
+fn judging_can_be_read_in_one_go() {
+    let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/judge");
+    let lines = files_below(&judge).into_iter().map(|file| {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]\n").next().unwrap_or_default();
+        code.lines().count()
+    });
+    let lines: usize = lines.sum();
+    assert!(
+        (1000..=JUDGE_LINES_MAX).contains(&lines),
+        "src/judge has {lines} lines without its tests: at most {JUDGE_LINES_MAX}"
+    );
 }
 
 #[test]
