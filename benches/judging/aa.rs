@@ -87,13 +87,7 @@ fn protocol(pools: &[Pool], rounds: usize, history: bool, quiet: usize) -> Vec<R
     let found = measure(pools, quiet, &setup((0.0, 0.0)));
     let mut rows = vec![(
         format!("{name}: alarms in {quiet} quiet nights, screen alone / confirmed"),
-        format!(
-            "{} / {} (nights with one: {}; extra runs {:.1}%)",
-            found.screen[1],
-            found.confirmed[1],
-            share(found.confirmed[2], quiet),
-            extra(&found)
-        ),
+        alarms(&found, quiet),
         "confirmed: at most 1 in 50",
     )];
     for (size, spread, nights, asked) in [
@@ -134,16 +128,21 @@ fn protocol(pools: &[Pool], rounds: usize, history: bool, quiet: usize) -> Vec<R
     let found = measure(pools, quiet, &beside);
     rows.push((
         format!("{name}: alarms in {quiet} quiet nights beside 20% unconfirmed true effects, screen alone / confirmed"),
-        format!(
-            "{} / {} (nights with one: {}; extra runs {:.1}%)",
-            found.screen[1],
-            found.confirmed[1],
-            share(found.confirmed[2], quiet),
-            extra(&found)
-        ),
+        alarms(&found, quiet),
         "confirmed: at most 1 in 20 nights",
     ));
     rows
+}
+
+/// What is found in nights where there is nothing to be found.
+fn alarms(found: &Outcome, nights: usize) -> String {
+    format!(
+        "{} / {} (nights with one: {}; extra runs {:.1}%)",
+        found.screen[1],
+        found.confirmed[1],
+        share(found.confirmed[2], nights),
+        extra(found)
+    )
 }
 
 /// A share with its 95 % interval (Clopper & Pearson, 1934).
