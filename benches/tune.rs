@@ -14,11 +14,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use matrix::config::matrix::Summary;
 use matrix::config::profile::{Choice, Knob, Resolved};
-use matrix::edge::counters::Series;
-use matrix::edge::environment::{Asked, capture};
-use matrix::edge::host::local::LocalHost;
-use matrix::edge::host::{Command, FileOp, FileReply, Host};
-use matrix::edge::tune::{apply, release};
+use matrix::machine::counters::Series;
+use matrix::machine::environment::{Asked, capture};
+use matrix::machine::host::local::LocalHost;
+use matrix::machine::host::{Command, FileOp, FileReply, Host};
+use matrix::machine::tune::{apply, release};
 
 const KNOBS: usize = 50;
 const REPEATS: usize = 20;

@@ -3,7 +3,7 @@
 
 use matrix::judge::stats::{POOLED_MIN, Prior, pooled};
 use matrix::judge::verdict::*;
-use matrix::words::sample::{Better, Sample};
+use matrix::base::sample::{Better, Sample};
 
 use proptest::prelude::*;
 
@@ -448,7 +448,7 @@ fn evidence_ranks_clear_shifts_before_wild_samples() {
 mod confirmation {
     use matrix::judge::confirm::*;
     use matrix::judge::verdict::{Comparison, Question, Verdict, compare_values};
-    use matrix::words::sample::Better;
+    use matrix::base::sample::Better;
 
     const QUESTION: Question = Question {
         better: Better::Lower,
@@ -595,7 +595,7 @@ mod confirmation {
 
 mod monitors {
     use matrix::judge::monitors::*;
-    use matrix::words::sample::Sample;
+    use matrix::base::sample::Sample;
 
     const MONITORS: usize = 200;
     const TRIALS: u64 = 100;
@@ -713,7 +713,7 @@ mod power {
 mod table {
     use matrix::judge::table::*;
     use matrix::judge::verdict::Verdict;
-    use matrix::words::sample::Better;
+    use matrix::base::sample::Better;
 
     #[test]
     fn lkp_columns() {

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Output};
 
-use matrix::edge::environment::Environment;
+use matrix::machine::environment::Environment;
 use matrix::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart, Store};
-use matrix::words::key::Key;
-use matrix::words::sample::Better;
+use matrix::base::key::Key;
+use matrix::base::sample::Better;
 use serde_json::Value;
 use tempfile::TempDir;
 

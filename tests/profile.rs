@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use matrix::config::profile::{Chain, Facts, Resolved, load, parse};
-use matrix::words::diag::{Diagnostic, Sources, Span};
+use matrix::base::diag::{Diagnostic, Sources, Span};
 
 /// A profile of a folder with those that it extends, resolved on a machine with one NVMe disk.
 fn resolve(folder: &Path, name: &str, sources: &mut Sources) -> (Chain, Resolved, Vec<Diagnostic>) {

@@ -8,7 +8,7 @@ use matrix::judge::stats::{self, Prior};
 use matrix::judge::verdict::{
     Comparison, Noise, Question, Verdict, compare, decide, evidence, noise_within,
 };
-use matrix::words::sample::{Better, Sample};
+use matrix::base::sample::{Better, Sample};
 
 use statrs::function::beta::beta_reg;
 

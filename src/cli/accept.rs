@@ -12,13 +12,13 @@ use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
 use crate::report::changes::causes;
-use crate::report::model::{AcceptedRow, FORMAT};
+use crate::verdicts::report::{AcceptedRow, FORMAT};
 use crate::report::text::accepted_line;
 use crate::run::command::now_ms;
-use crate::run::past::Point;
+use crate::verdicts::history::Point;
 use crate::run::progress::say;
-use crate::words::diag::{Diagnostic, Sources};
-use crate::words::units::count;
+use crate::base::diag::{Diagnostic, Sources};
+use crate::base::units::count;
 
 #[derive(Debug, Args)]
 pub struct AcceptArgs {

@@ -14,13 +14,13 @@ use super::{Common, Exit};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
 use crate::edge::store::Store;
 use crate::report::calibration::{Calibration, text};
-use crate::report::model::FORMAT;
-use crate::run::calibrate::calibrated;
+use crate::verdicts::report::FORMAT;
+use crate::run::strategy::calibrate::calibrated;
 use crate::run::execute::Tally;
-use crate::run::past::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
+use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
 use crate::run::progress::say;
-use crate::run::samples::Samples;
-use crate::words::diag::{Sources, suggest};
+use crate::resolve::samples::Samples;
+use crate::base::diag::{Sources, suggest};
 
 /// The preset that the smallest effect is told for, where the matrix has it.
 const NIGHTLY: &str = "nightly";

@@ -11,11 +11,11 @@ use super::Common;
 use super::load::load;
 use super::show::Stop;
 use crate::plan::dag::Plan;
-use crate::report::model::FORMAT;
-use crate::run::lookup::StepTimes;
-use crate::words::diag::Sources;
-use crate::words::key::Key;
-use crate::words::units::{count, show_duration};
+use crate::verdicts::report::FORMAT;
+use crate::resolve::lookup::StepTimes;
+use crate::base::diag::Sources;
+use crate::base::key::Key;
+use crate::base::units::{count, show_duration};
 
 /// Cells of each list that are printed.
 const CELLS_MAX: usize = 20;

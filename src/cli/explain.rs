@@ -11,10 +11,10 @@ use super::session::Choosing;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::explain::{Explanation, explain as explain_cell};
-use crate::plan::resolve::{Places, show_words};
-use crate::report::model::FORMAT;
-use crate::run::lookup;
-use crate::words::diag::Sources;
+use crate::plan::commands::{Places, show_words};
+use crate::verdicts::report::FORMAT;
+use crate::resolve::lookup;
+use crate::base::diag::Sources;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {

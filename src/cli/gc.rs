@@ -12,10 +12,10 @@ use super::Exit;
 use super::show::{self, Stop};
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::Store;
-use crate::report::model::FORMAT;
-use crate::words::diag::Sources;
-use crate::words::key::Key;
-use crate::words::units::{count, parse_duration, parse_size, show_value};
+use crate::verdicts::report::FORMAT;
+use crate::base::diag::Sources;
+use crate::base::key::Key;
+use crate::base::units::{count, parse_duration, parse_size, show_value};
 
 #[derive(Debug, Args)]
 pub struct GcArgs {

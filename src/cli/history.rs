@@ -15,11 +15,11 @@ use crate::report::changes::{
     Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
     causes_text, file_text, history_text,
 };
-use crate::report::model::{AcceptedRow, FORMAT, time};
-use crate::run::changes::{differences, tell};
+use crate::verdicts::report::{AcceptedRow, FORMAT, time};
+use crate::verdicts::changes::{differences, tell};
 use crate::run::command::now_ms;
-use crate::run::past::PastSeries;
-use crate::words::diag::{Sources, suggest};
+use crate::verdicts::history::PastSeries;
+use crate::base::diag::{Sources, suggest};
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {

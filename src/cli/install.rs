@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::show::Stop;
 use crate::config::matrix::Matrix;
-use crate::edge::host::{Cancel, Command, FileOp, Host};
-use crate::run::prepare::Machines;
+use crate::machine::host::{Cancel, Command, FileOp, Host};
+use crate::resolve::prepare::Machines;
 use crate::run::progress::say;
-use crate::words::diag::Diagnostic;
+use crate::base::diag::Diagnostic;
 
 /// For one call of the package manager.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(1800);

@@ -15,14 +15,14 @@ use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::{Choice, values_of};
 use crate::plan::dag::{self, Plan};
-use crate::plan::only::slips;
+use crate::plan::selector::slips;
 use crate::plan::steps::Digests;
-use crate::run::prepare::{Machines, Options};
+use crate::resolve::prepare::{Machines, Options};
 use crate::run::progress::say;
 use crate::run::tune;
-use crate::run::versions::{Versions, Wanted, World};
-use crate::words::diag::{Diagnostic, Sources, Span};
-use crate::words::key::Key;
+use crate::resolve::versions::{Versions, Wanted, World};
+use crate::base::diag::{Diagnostic, Sources, Span};
+use crate::base::key::Key;
 
 /// A matrix and what the command line says about it.
 pub struct Loaded {

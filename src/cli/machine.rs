@@ -11,16 +11,16 @@ use super::show::{self, Stop};
 use super::{Exit, profiles};
 use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
-use crate::edge::environment::Asked;
-use crate::edge::host::local::LocalHost;
-use crate::edge::host::{Cancel, Holder, Host, Lock, lock_is_free};
-use crate::edge::quiet::{self, Limits};
-use crate::edge::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
-use crate::report::model::FORMAT;
+use crate::machine::environment::Asked;
+use crate::machine::host::local::LocalHost;
+use crate::machine::host::{Cancel, Holder, Host, Lock, lock_is_free};
+use crate::machine::quiet::{self, Limits};
+use crate::machine::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
+use crate::verdicts::report::FORMAT;
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
-use crate::words::diag::Sources;
-use crate::words::units::{count, show_time};
+use crate::base::diag::Sources;
+use crate::base::units::{count, show_time};
 
 /// Lines about ended processes.
 const ENDED_MAX: usize = 4;

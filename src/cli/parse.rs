@@ -11,11 +11,11 @@ use super::Exit;
 use super::load::in_words;
 use super::show::{self, Stop};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
-use crate::report::model::FORMAT;
+use crate::verdicts::report::FORMAT;
 use crate::report::text;
-use crate::words::diag::{Diagnostic, Sources};
-use crate::words::sample::{Ended, Parsed};
-use crate::words::units::show_value;
+use crate::base::diag::{Diagnostic, Sources};
+use crate::base::sample::{Ended, Parsed};
+use crate::base::units::show_value;
 
 #[derive(Debug, Args)]
 pub struct ParseArgs {

@@ -10,13 +10,13 @@ use crate::edge::store::{Acceptance, SeriesId, Store};
 use crate::judge::history::Standing;
 use crate::plan::cell::Cells;
 use crate::report::changes::{CellChange, direction};
-use crate::report::model::time;
-use crate::run::changes::{Moved, look};
-use crate::run::family::series_of;
-use crate::run::past::{ALL_SESSIONS, Past, What, accepted, preset_name};
-use crate::run::versions::{VERSIONS_MAX, VersionError, label_of};
-use crate::words::diag::{Diagnostic, Sources};
-use crate::words::sample::Better;
+use crate::verdicts::report::time;
+use crate::verdicts::changes::{Moved, look};
+use crate::verdicts::comparisons::series_of;
+use crate::verdicts::history::{ALL_SESSIONS, Past, What, accepted, preset_name};
+use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
+use crate::base::diag::{Diagnostic, Sources};
+use crate::base::sample::Better;
 
 /// A metric of the matrix, as a series knows it.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// `is_kept`: what is told is noted ([`crate::run::changes::tell`]).
+    /// `is_kept`: what is told is noted ([`crate::verdicts::changes::tell`]).
     pub fn read(common: &Common, is_kept: bool, sources: &mut Sources) -> Result<Records, Stop> {
         let loaded = load(common, sources)?;
         let store = loaded.store()?.ok_or_else(|| nothing_stored(&loaded))?;

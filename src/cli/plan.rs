@@ -16,13 +16,13 @@ use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::plan::dag::{self, Count, Counts, Estimate, Node, Plan, Todo};
 use crate::plan::why::Reason;
-use crate::report::model::FORMAT;
+use crate::verdicts::report::FORMAT;
 use crate::report::text;
-use crate::run::choice::{Chosen, LeftOut};
-use crate::run::inputs;
-use crate::run::lookup::StepTimes;
-use crate::words::diag::Sources;
-use crate::words::units::{count, show_duration};
+use crate::resolve::selection::{Chosen, LeftOut};
+use crate::resolve::inputs;
+use crate::resolve::lookup::StepTimes;
+use crate::base::diag::Sources;
+use crate::base::units::{count, show_duration};
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::load::read;
 use crate::config::profile::{self, Chain};
-use crate::words::diag::{Diagnostic, Sources, suggest};
+use crate::base::diag::{Diagnostic, Sources, suggest};
 
 /// What is shipped, for matrices that are elsewhere.
 const BUILT_IN: [(&str, &str); 3] = [

@@ -17,22 +17,23 @@ use super::{Common, Exit, Format, SEED, install, sides};
 use crate::config::matrix::INSTALLED;
 use crate::edge::store::{Live, Store};
 use crate::plan::dag::Plan;
-use crate::plan::resolve::show_words;
-use crate::report::model::{self, Report};
-use crate::report::{beside, columns, template, text};
-use crate::run::choice::{Chosen, LeftOut};
-use crate::run::confirm;
+use crate::plan::commands::show_words;
+use crate::verdicts::report::{self, Report};
+use crate::report::{columns, template, text};
+use crate::verdicts::context;
+use crate::resolve::selection::{Chosen, LeftOut};
+use crate::run::strategy::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{Failed, Tally};
-use crate::run::family::Beside;
-use crate::run::lookup;
+use crate::verdicts::comparisons::Beside;
+use crate::resolve::lookup;
 use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
-use crate::run::samples::Samples;
+use crate::resolve::samples::Samples;
 use crate::run::tune;
-use crate::run::unmatched::unmatched;
-use crate::words::diag::Sources;
-use crate::words::sample::Better;
-use crate::words::units::{count, parse_percent};
+use crate::verdicts::metric_check::unmatched;
+use crate::base::diag::Sources;
+use crate::base::sample::Better;
+use crate::base::units::{count, parse_percent};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -204,7 +205,7 @@ fn judge(
     monitors: bool,
 ) -> Result<Report, Stop> {
     let Some(store) = store else {
-        return Ok(model::report(
+        return Ok(report::report(
             plan,
             &Default::default(),
             &Default::default(),
@@ -216,8 +217,8 @@ fn judge(
         say(&format!("warning: {line}"));
     }
     let past = Beside::read(plan, store, &samples, common.preset.as_deref())?;
-    let mut report = model::report(plan, &samples, &past, failed)?;
-    beside::add(&mut report, plan, store, monitors)?;
+    let mut report = report::report(plan, &samples, &past, failed)?;
+    context::add(&mut report, plan, store, monitors)?;
     Ok(report)
 }
 

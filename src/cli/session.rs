@@ -14,24 +14,24 @@ use tokio::sync::{mpsc, watch};
 use super::load::{Loaded, Looked};
 use super::show::Stop;
 use super::{Common, Exit};
-use crate::edge::host::{Cancel, HostErrorKind};
+use crate::machine::host::{Cancel, HostErrorKind};
 use crate::edge::store::{SessionStart, Store};
 use crate::plan::dag::{self, Plan};
 use crate::run::build::{self, BrokenBuilds, Workplace};
-use crate::run::calibrate;
-use crate::run::choice::{Asked, Chosen, LeftOut, Out, choose, choose_again};
+use crate::run::strategy::calibrate;
+use crate::resolve::selection::{Asked, Chosen, LeftOut, Out, choose, choose_again};
 use crate::run::command::now_ms;
-use crate::run::confirm;
+use crate::run::strategy::confirm;
 use crate::run::event::Event;
 use crate::run::execute::{self, Failed, Job, RunError, Site, Stops, Tally};
-use crate::run::inputs;
-use crate::run::lookup::{self, StepTimes};
-use crate::run::past::preset_name;
+use crate::resolve::inputs;
+use crate::resolve::lookup::{self, StepTimes};
+use crate::verdicts::history::preset_name;
 use crate::run::pool::Pool;
-use crate::run::prepare::Machines;
+use crate::resolve::prepare::Machines;
 use crate::run::progress::{Progress, Several, say};
-use crate::run::surroundings::Surroundings;
-use crate::words::units::{exact_duration, parse_duration};
+use crate::run::machine_session::Surroundings;
+use crate::base::units::{exact_duration, parse_duration};
 
 /// What is measured beside what is missing, or instead of it.
 #[derive(Clone, Debug, Default, Args)]

@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::Exit;
 use crate::report::diagnose;
-use crate::report::model::FORMAT;
+use crate::verdicts::report::FORMAT;
 use crate::report::text::Style;
 use crate::run::progress::say;
-use crate::words::diag::{Diagnostic, Sources};
+use crate::base::diag::{Diagnostic, Sources};
 
 /// Narrower than this nothing can be read.
 const WIDTH_MIN: u16 = 60;
@@ -56,20 +56,20 @@ impl From<crate::edge::store::StoreError> for Stop {
     }
 }
 
-impl From<crate::edge::host::HostError> for Stop {
-    fn from(error: crate::edge::host::HostError) -> Self {
+impl From<crate::machine::host::HostError> for Stop {
+    fn from(error: crate::machine::host::HostError) -> Self {
         Stop::message(error.to_string())
     }
 }
 
-impl From<crate::edge::tune::TuneError> for Stop {
-    fn from(error: crate::edge::tune::TuneError) -> Self {
+impl From<crate::machine::tune::TuneError> for Stop {
+    fn from(error: crate::machine::tune::TuneError) -> Self {
         Stop::message(error.to_string())
     }
 }
 
-impl From<crate::run::lookup::LookupError> for Stop {
-    fn from(error: crate::run::lookup::LookupError) -> Self {
+impl From<crate::resolve::lookup::LookupError> for Stop {
+    fn from(error: crate::resolve::lookup::LookupError) -> Self {
         Stop::message(error.to_string())
     }
 }

@@ -7,9 +7,9 @@ use super::show::Stop;
 use crate::edge::csv::{Sides, read_sides};
 use crate::judge::verdict::{Comparison, Question, compare, decide};
 use crate::plan::steps::NONE;
-use crate::report::model::{Report, Row};
-use crate::run::family::{LEVEL, level, summary};
-use crate::words::sample::Better;
+use crate::verdicts::report::{Report, Row};
+use crate::verdicts::comparisons::{LEVEL, level, summary};
+use crate::base::sample::Better;
 
 /// Judges the two sides of each metric of each cell of a file as one family.
 pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, Stop> {

@@ -7,7 +7,7 @@ use super::matrix::*;
 use super::read::Problems;
 use super::template::{Expr, Template};
 use super::value::AxisValue;
-use crate::words::diag::{At, Diagnostic, Sources, Span, suggest};
+use crate::base::diag::{At, Diagnostic, Sources, Span, suggest};
 
 /// Names with a meaning of their own, which no axis or set-up can take.
 pub const BUILTIN_NAMES: [&str; 9] = [

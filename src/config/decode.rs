@@ -12,9 +12,9 @@ use super::matrix::*;
 use super::read::{self, Node, Problems, Table};
 use super::template::{Engine, split_words};
 use super::value::{self, AxisValue};
-use crate::words::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
-use crate::words::pattern::Pattern;
-use crate::words::sample::Better;
+use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
+use crate::base::pattern::Pattern;
+use crate::base::sample::Better;
 
 /// Files that one matrix may import.
 pub const IMPORTS_MAX: usize = 16;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::template::{Engine, Expr, Template};
 use super::value::AxisValue;
-use crate::words::diag::{At, Span};
-use crate::words::pattern::Pattern;
-use crate::words::sample::Better;
+use crate::base::diag::{At, Span};
+use crate::base::pattern::Pattern;
+use crate::base::sample::Better;
 
 /// Axes of a matrix, `machine` and `version` included.
 pub const AXES_MAX: usize = 60;

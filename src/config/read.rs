@@ -6,8 +6,8 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::words::diag::{At, Diagnostic, SourceId, Span, suggest};
-use crate::words::units::{duration_from_secs, parse_duration, parse_percent};
+use crate::base::diag::{At, Diagnostic, SourceId, Span, suggest};
+use crate::base::units::{duration_from_secs, parse_duration, parse_percent};
 
 /// Bytes of one configuration file.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{Environment, UndefinedBehavior, Value};
 
-use crate::words::diag::{Diagnostic, Span};
+use crate::base::diag::{Diagnostic, Span};
 
 /// Bytes of one template or expression.
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
@@ -323,7 +323,7 @@ fn syntax_error(what: &str, text: &str, span: Span, error: &minijinja::Error) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::diag::SourceId;
+    use crate::base::diag::SourceId;
 
     fn nowhere() -> Span {
         Span::new(SourceId(0), 0..1)

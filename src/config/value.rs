@@ -4,7 +4,7 @@
 use toml::de::DeValue;
 
 use super::read::{Node, Problems};
-use crate::words::diag::{At, Diagnostic};
+use crate::base::diag::{At, Diagnostic};
 
 /// Fields of a zipped value.
 pub const FIELDS_MAX: usize = 16;

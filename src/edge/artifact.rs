@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use object::{Object, ObjectSection};
 use regex::bytes::Regex;
 
-use crate::words::key::{Key, KeyHasher};
+use crate::base::key::{Key, KeyHasher};
 
 /// Bytes of one artifact.
 pub const ARTIFACT_BYTES_MAX: u64 = 2 << 30;

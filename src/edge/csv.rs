@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::words::sample::Sample;
-use crate::words::units::count;
+use crate::base::sample::Sample;
+use crate::base::units::count;
 
 /// Bytes of one file.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::stats::{self, Estimate, Prior};
 use super::verdict::{Comparison, Noise, Question, Verdict, settle};
-use crate::words::sample::Sample;
-use crate::words::units::count;
+use crate::base::sample::Sample;
+use crate::base::units::count;
 
 /// Samples a side that a comparison looks at; of more, the last ones. The estimators are quadratic.
 pub const SAMPLES_MAX: usize = 1000;

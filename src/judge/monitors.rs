@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::compare::compare;
 use super::stats::{benjamini_hochberg, median};
 use super::verdict::Question;
-use crate::words::sample::{Better, Sample};
+use crate::base::sample::{Better, Sample};
 
 /// The false discovery rate among the monitors of one verdict. Far below that of verdicts: there are
 /// hundreds of monitors, and one that is named for nothing leads somebody astray.

@@ -1,7 +1,7 @@
 //! Owns the columns of other systems' comparison tables, as those systems print them.
 //! Does not know whether a change means anything: our own verdict stands beside them.
 
-use crate::words::sample::Better;
+use crate::base::sample::Better;
 
 use super::verdict::Verdict;
 

@@ -8,7 +8,7 @@ pub use super::compare::{
     relative_half_width,
 };
 use super::stats;
-use crate::words::sample::Better;
+use crate::base::sample::Better;
 
 /// Further repetitions that are ever suggested; where more would be needed none are.
 pub const MORE_MAX: u32 = 1000;

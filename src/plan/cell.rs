@@ -9,8 +9,8 @@ use super::scope::Scope;
 use crate::config::matrix::{Matrix, Preset, Sampling};
 use crate::config::template::Expr;
 use crate::config::value::AxisValue;
-use crate::words::diag::{At, Diagnostic, Span, suggest};
-use crate::words::units::count;
+use crate::base::diag::{At, Diagnostic, Span, suggest};
+use crate::base::units::count;
 
 /// Cells of one plan, and of the product before `exclude` rules.
 pub const CELLS_MAX: usize = 2_000_000;

@@ -12,8 +12,8 @@ use super::order::Weight;
 use super::projection::{Numbering, Projection};
 use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
 use crate::config::matrix::{Matrix, Repeat, Via};
-use crate::words::diag::Diagnostic;
-use crate::words::key::Key;
+use crate::base::diag::Diagnostic;
+use crate::base::key::Key;
 
 /// Cells that are compared along one axis: the groups that differ in nothing else.
 #[derive(Clone, Debug)]

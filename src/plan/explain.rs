@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::cell::{Cells, Origin, excluded_by};
 use super::dag::{Plan, Todo};
-use super::resolve::{Places, SetupCommands, Words};
+use super::commands::{Places, SetupCommands, Words};
 use crate::config::template::Expr;
-use crate::words::diag::Diagnostic;
-use crate::words::units::count;
+use crate::base::diag::Diagnostic;
+use crate::base::units::count;
 
 /// One cell, explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

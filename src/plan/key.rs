@@ -13,9 +13,9 @@ use super::projection::{Memo, Projection};
 use super::scope::Scope;
 use crate::config::matrix::{Argv, ParserDecl};
 use crate::config::template::{Context, Template};
-use crate::words::diag::Diagnostic;
-use crate::words::input::InputTexts;
-use crate::words::key::{Key, KeyHasher};
+use crate::base::diag::Diagnostic;
+use crate::base::input::InputTexts;
+use crate::base::key::{Key, KeyHasher};
 
 /// The value of one input in a cell, as text.
 type Value<'a> = Box<dyn Fn(&[u16]) -> Result<String, Diagnostic> + 'a>;

@@ -3,7 +3,7 @@
 
 use crate::config::matrix::Matrix;
 use crate::config::template::{Context, Expr};
-use crate::words::diag::Diagnostic;
+use crate::base::diag::Diagnostic;
 
 use super::cell::PlanAxis;
 

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use super::cell::Cells;
 use super::key::Inputs;
 use super::projection::{Memo, Numbering, Projection};
-use super::resolve::set_seconds;
+use super::commands::set_seconds;
 use super::scope::Scope;
 use crate::config::matrix::{INSTALLED, Matrix, Setup};
 use crate::config::template::{Context, Template};
-use crate::words::diag::Diagnostic;
-use crate::words::input::InputTexts;
-use crate::words::key::Key;
+use crate::base::diag::Diagnostic;
+use crate::base::input::InputTexts;
+use crate::base::key::Key;
 
 /// Digests that come from the world, given to the planner as values.
 pub trait Digests {

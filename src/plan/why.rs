@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::dag::{Plan, Todo};
 use super::key::Inputs;
 use super::steps::{BUILD, SOURCES, SUBJECT, Subject};
-use crate::words::diag::Diagnostic;
-use crate::words::input::{InputTexts, OldInputs, value_in};
+use crate::base::diag::Diagnostic;
+use crate::base::input::{InputTexts, OldInputs, value_in};
 
 /// Characters of a value that are shown.
 const VALUE_CHARS_MAX: usize = 60;

@@ -9,8 +9,8 @@ use super::text::{Style, dropped, fit, lines, table};
 use crate::judge::stats::quantile;
 use crate::judge::verdict::{Comparison, Verdict};
 use crate::plan::dag::Plan;
-use crate::run::calibrate::{Calibrated, EFFECTS};
-use crate::words::units::count;
+use crate::run::strategy::calibrate::{Calibrated, EFFECTS};
+use crate::base::units::count;
 
 /// Changes of which are told: beyond, a metric is too noisy to say anything.
 const EFFECT_SHOWN_MAX: f64 = 10.0;

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use comfy_table::Cell;
 use serde::Serialize;
 
-use super::model::{AcceptedRow, FORMAT};
+use crate::verdicts::report::{AcceptedRow, FORMAT};
 use super::text::{
     BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
     value,
@@ -16,8 +16,8 @@ use crate::judge::changepoint::{Change, Kind};
 use crate::judge::history::Standing;
 use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
-use crate::words::sample::Better;
-use crate::words::units::{count, show_ratio};
+use crate::base::sample::Better;
+use crate::base::units::{count, show_ratio};
 
 /// Rows and lines that a terminal is shown; the rest is counted.
 const LINES_MAX: usize = 200;

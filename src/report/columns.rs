@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::model::{Report, Row};
+use crate::verdicts::report::{Report, Row};
 use crate::judge::table::{LKP_HEADING, Side, lkp_row, mmtests_cell, mmtests_percent};
 use crate::judge::verdict::Summary;
-use crate::run::family::LEVEL;
+use crate::verdicts::comparisons::LEVEL;
 
 /// Decimals of an mmtests value.
 const DECIMALS: usize = 2;

@@ -8,7 +8,7 @@ use miette::{
     MietteSpanContents, Report, SourceCode, SourceSpan, SpanContents,
 };
 
-use crate::words::diag::{Diagnostic, Severity, Sources, Span};
+use crate::base::diag::{Diagnostic, Severity, Sources, Span};
 
 /// Diagnostics as text for a person. `color`: with ANSI colours.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool, width: usize) -> String {

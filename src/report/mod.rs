@@ -1,12 +1,8 @@
-//! Owns the faces of a result: one model, shown as text, template or JSON.
-//! Does not know how results come about.
+//! The faces of a result: text, Markdown, columns of other tools. They render what `verdicts` made.
 
-pub mod beside;
 pub mod calibration;
-pub mod cells;
 pub mod changes;
 pub mod columns;
 pub mod diagnose;
-pub mod model;
 pub mod template;
 pub mod text;

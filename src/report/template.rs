@@ -5,9 +5,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 
-use super::model::Report;
+use crate::verdicts::report::Report;
 use super::text::{in_one_unit, summary};
-use crate::words::units::{show_ratio, show_value};
+use crate::base::units::{show_ratio, show_value};
 
 /// Bytes of one template.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;

@@ -8,12 +8,12 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
 
-use super::beside::MonitorsRow;
-use super::cells::CellRows;
-use super::model::{AcceptedRow, Report, Row};
+use crate::verdicts::context::MonitorsRow;
+use crate::verdicts::cells::CellRows;
+use crate::verdicts::report::{AcceptedRow, Report, Row};
 use crate::judge::verdict::Verdict;
-use crate::words::sample::Better;
-use crate::words::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
+use crate::base::sample::Better;
+use crate::base::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
 
 /// Rows of one table; the rest is counted.
 const ROWS_MAX: usize = 60;

@@ -11,20 +11,20 @@ use regex::bytes::Regex;
 use super::command::{Log, command, last_words, make_dir, now_ms, one, remove};
 use super::event::Event;
 use super::execute::{RunError, Site};
-use super::lookup::StepTimes;
+use crate::resolve::lookup::StepTimes;
 use super::pool::Pool;
-use super::versions::World;
+use crate::resolve::versions::World;
 use crate::config::matrix::Build;
-use crate::edge::host::{Cancel, FileOp, Host, HostError};
+use crate::machine::host::{Cancel, FileOp, Host, HostError};
 use crate::edge::store::{Kind, NewAttempt, Outcome};
 use crate::plan::dag::{Plan, Todo, build_weights};
 use crate::plan::order::{Order, Weight};
 use crate::plan::projection::{Memo, Projection};
-use crate::plan::resolve::show_words;
+use crate::plan::commands::show_words;
 use crate::plan::steps::Subject;
-use crate::words::diag::Diagnostic;
-use crate::words::key::{Key, KeyHasher};
-use crate::words::sample::Ended;
+use crate::base::diag::Diagnostic;
+use crate::base::key::{Key, KeyHasher};
+use crate::base::sample::Ended;
 
 /// The builds of a plan that could not be made: step → reason.
 pub type BrokenBuilds = BTreeMap<u32, String>;

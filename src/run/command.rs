@@ -3,9 +3,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::edge::host::{Command, FileOp, Host, HostError, Output};
+use crate::machine::host::{Command, FileOp, Host, HostError, Output};
 use crate::edge::parse::OUTPUT_BYTES_MAX;
-use crate::plan::resolve::{Words, show_words};
+use crate::plan::commands::{Words, show_words};
 
 /// Bytes of a log's part that are kept.
 const LOG_PART_BYTES_MAX: usize = 1 << 20;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::choice::LeftOut;
+use crate::resolve::selection::LeftOut;
 
 /// What happened. Each is one JSON line in an `--events` file; `event` tells its kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]

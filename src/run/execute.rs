@@ -12,21 +12,21 @@ use super::command::{Log, remove};
 use super::dispatch::{Action, Dispatch, Done, Outcome, Stored};
 use super::event::Event;
 use super::pool::Pool;
-use super::prepare::{Machine, Machines};
+use crate::resolve::prepare::{Machine, Machines};
 use super::progress::Progress;
-use super::repeat::Repetition;
+use crate::resolve::repeat::Repetition;
 use super::setup::{Up, put_away};
-use super::surroundings::Surroundings;
+use crate::run::machine_session::Surroundings;
 use super::tune;
-use crate::edge::host::{Cancel, Holder, HostError, Lock};
+use crate::machine::host::{Cancel, Holder, HostError, Lock};
 use crate::edge::parse::Parser;
 use crate::edge::store::{
     self, Beside, Kind, NewAttempt, NewReading, Record, Recorded, Store, StoreError, Writer,
     Written,
 };
-use crate::edge::tune::TuneError;
+use crate::machine::tune::TuneError;
 use crate::plan::dag::{Plan, Todo};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// A run could not go on. What was measured until then is stored.
 #[derive(Debug, thiserror::Error)]

@@ -6,13 +6,13 @@ use super::dispatch::{Done, Outcome};
 use super::event::Event;
 use super::execute::{Carried, Executor, Failed, News, Recording, RunError};
 use super::null;
-use super::prepare::Machine;
-use crate::edge::host::{FileOp, FileReply, Host, HostError, ServiceId};
+use crate::resolve::prepare::Machine;
+use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
 use crate::edge::store::{self, Beside, Kind, NewReading};
-use crate::plan::resolve::{MonitorWords, Words};
-use crate::words::diag::{Diagnostic, suggest};
-use crate::words::sample::{Ended, Parsed, Reading};
+use crate::plan::commands::{MonitorWords, Words};
+use crate::base::diag::{Diagnostic, suggest};
+use crate::base::sample::{Ended, Parsed, Reading};
 
 use std::time::Instant;
 

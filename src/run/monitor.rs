@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use super::command::{command, last_words};
 use super::execute::Executor;
-use crate::edge::counters::{self, File};
-use crate::edge::host::{Host, HostError, Output, ServiceId};
+use crate::machine::counters::{self, File};
+use crate::machine::host::{Host, HostError, Output, ServiceId};
 use crate::edge::parse::{Input, Parser};
 use crate::edge::store::{Beside, MONITOR_VALUES_MAX, Monitored};
-use crate::plan::resolve::MonitorWords;
-use crate::words::sample::{Ended, Parsed};
+use crate::plan::commands::MonitorWords;
+use crate::base::sample::{Ended, Parsed};
 
 /// What one monitor may print in one measurement; of more, the beginning and the end are kept.
 const MONITOR_BYTES_MAX: usize = 4 << 20;

@@ -1,7 +1,7 @@
 //! Owns the samples of a `null` machine: generated from a seed, the same for the same seed.
 //! Does not know what a real machine would measure.
 
-use crate::words::key::{Key, KeyHasher};
+use crate::base::key::{Key, KeyHasher};
 
 /// A value of a metric in a round: a level that follows from the cell without its version, so that
 /// versions do not differ, spread log-normally with one sigma of `noise`.

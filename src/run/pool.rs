@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::task::Poll;
 
-use crate::edge::host::Wait;
+use crate::machine::host::Wait;
 
 /// Meant for a few of them: each is polled when any may go on.
 pub struct Pool<'a, T>(Vec<Wait<'a, T>>);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::event::Event;
-use crate::words::units::{count, show_duration, show_si};
+use crate::base::units::{count, show_duration, show_si};
 
 /// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
 /// must not end a run whose set-ups are still to be undone: `eprintln!` would.

@@ -10,13 +10,13 @@ use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::dispatch::Done;
 use super::event::Event;
 use super::execute::{Carried, Executor, News, Recording, RunError, Site};
-use super::prepare::Machine;
-use crate::edge::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
+use crate::resolve::prepare::Machine;
+use crate::machine::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
 use crate::edge::store::{self, Beside, Kind};
 use crate::plan::dag::Plan;
-use crate::plan::resolve::{Words, show_words};
-use crate::words::sample::Ended;
-use crate::words::units::show_duration;
+use crate::plan::commands::{Words, show_words};
+use crate::base::sample::Ended;
+use crate::base::units::show_duration;
 
 /// Pause between two probes of a service; it doubles up to the second.
 const READY_PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];

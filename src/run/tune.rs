@@ -3,15 +3,15 @@
 
 use super::event::Event;
 use super::execute::{RunError, Site};
-use super::prepare::Machine;
+use crate::resolve::prepare::Machine;
 use super::setup::run_folders;
 use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
-use crate::edge::environment::{self, Asked};
-use crate::edge::host::{Host, lock_is_free};
-use crate::edge::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
-use crate::words::diag::{Diagnostic, SourceId, Span};
-use crate::words::units::{count, show_time};
+use crate::machine::environment::{self, Asked};
+use crate::machine::host::{Host, lock_is_free};
+use crate::machine::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
+use crate::base::diag::{Diagnostic, SourceId, Span};
+use crate::base::units::{count, show_time};
 
 /// Knobs that are named in one line.
 const SHOWN_MAX: usize = 8;

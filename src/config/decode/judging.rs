@@ -7,7 +7,7 @@ use super::Decoder;
 use crate::config::matrix::{Compare, Confirm};
 use crate::config::read::Table;
 use crate::config::value;
-use crate::words::units::parse_percent;
+use crate::base::units::parse_percent;
 
 const MIN_EFFECT: f64 = 0.02;
 

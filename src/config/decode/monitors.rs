@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Decoder;
 use crate::config::matrix::{Monitor, Summary};
 use crate::config::read::{Node, Table};
-use crate::words::diag::Diagnostic;
+use crate::base::diag::Diagnostic;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Below this a monitor would disturb what it watches.

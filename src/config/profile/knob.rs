@@ -4,10 +4,10 @@
 use kdl::KdlValue;
 
 use super::read::Reader;
-use super::split::Node;
+use crate::config::profile::kdl_lexer::Node;
 use super::{Beside, Choice, Knob, SMT_CONTROL};
-use crate::words::diag::{At, Diagnostic};
-use crate::words::units::parse_size;
+use crate::base::diag::{At, Diagnostic};
+use crate::base::units::parse_size;
 
 /// Pages of one size at the most.
 const HUGE_PAGES_MAX: i128 = 1 << 24;

@@ -5,18 +5,18 @@ mod cpus;
 mod knob;
 mod read;
 mod resolve;
-mod split;
+mod kdl_lexer;
 mod value;
 
 use std::collections::BTreeMap;
 
-use crate::words::diag::{At, Span};
-use crate::words::key::{Key, KeyHasher};
+use crate::base::diag::{At, Span};
+use crate::base::key::{Key, KeyHasher};
 
 pub use cpus::CpuList;
 pub use read::{KNOBS_MAX, parse};
 pub use resolve::{Chain, EXTENDS_MAX, Evaluate, ReadProfile, load};
-pub use split::{DEPTH_MAX, PROFILE_BYTES_MAX};
+pub use kdl_lexer::{DEPTH_MAX, PROFILE_BYTES_MAX};
 
 /// The file that switches simultaneous multithreading.
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";

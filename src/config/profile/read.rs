@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use kdl::KdlValue;
 
 use super::knob::plain;
-use super::split::{Node, PROBLEMS_MAX, split};
+use crate::config::profile::kdl_lexer::{Node, PROBLEMS_MAX, split};
 use super::{Condition, Item, Profile, Setting, Wanted};
-use crate::words::diag::{At, Diagnostic, SourceId, Span, suggest};
+use crate::base::diag::{At, Diagnostic, SourceId, Span, suggest};
 
 /// Declared lines of one profile at the most.
 pub const KNOBS_MAX: usize = 512;

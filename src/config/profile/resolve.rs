@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Condition, Facts, Item, Knob, Profile, Resolved, SMT_CONTROL, Setting, parse};
-use crate::words::diag::{At, Diagnostic, Sources};
+use crate::base::diag::{At, Diagnostic, Sources};
 
 const SCHEDULER: &str = "/queue/scheduler";
 

@@ -7,8 +7,8 @@ use kdl::KdlValue;
 
 use super::CpuList;
 use super::read::Reader;
-use super::split::Node;
-use crate::words::diag::{At, Diagnostic, suggest};
+use crate::config::profile::kdl_lexer::Node;
+use crate::base::diag::{At, Diagnostic, suggest};
 
 /// A text (value, pattern, name) at the most.
 const TEXT_BYTES_MAX: usize = 512;

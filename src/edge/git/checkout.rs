@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::GitError;
 use super::lock::Lock;
 use super::{Oid, Repository};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// What a checkout could not do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::words::units::show_duration;
+use crate::base::units::show_duration;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {

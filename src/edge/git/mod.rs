@@ -28,9 +28,9 @@ pub use patches::{MBOX_BYTES_MAX, PATCHES_MAX};
 pub use tree::TreeDigest;
 pub use version::{VersionSource, VersionSpec, parse_version};
 
-use crate::words::diag::nearest;
-use crate::words::key::Key;
-use crate::words::pattern::Pattern;
+use crate::base::diag::nearest;
+use crate::base::key::Key;
+use crate::base::pattern::Pattern;
 use lock::Lock;
 use program::Call;
 use tree::Trees;

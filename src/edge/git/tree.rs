@@ -9,8 +9,8 @@ use std::rc::Rc;
 use super::error::GitError;
 use super::{Oid, Own};
 
-use crate::words::key::{Key, KeyHasher};
-use crate::words::pattern::{Pattern, State};
+use crate::base::key::{Key, KeyHasher};
+use crate::base::pattern::{Pattern, State};
 
 /// Bytes of one folder's object (about a million entries).
 const TREE_BYTES_MAX: u64 = 64 << 20;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::text::{NotNumber, number, shorten, strip_escapes};
 use super::{Found, READINGS_MAX};
-use crate::words::sample::Reading;
-use crate::words::units::count;
+use crate::base::sample::Reading;
+use crate::base::units::count;
 
 /// Largest value of the option `skip`.
 const SKIP_ROWS_MAX: usize = 1000;

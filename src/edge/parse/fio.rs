@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Found, Input, document, text};
-use crate::words::sample::{Better, Reading};
-use crate::words::units::parse_duration;
+use crate::base::sample::{Better, Reading};
+use crate::base::units::parse_duration;
 
 const DIRECTIONS: [&str; 4] = ["read", "write", "trim", "mixed"];
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::text::shorten;
 use super::{Found, READINGS_MAX, document};
-use crate::words::sample::Reading;
+use crate::base::sample::Reading;
 
 /// Every number of the last complete document, by its path: `results[0].mean`. A key with other
 /// than the usual characters of a name is quoted: `percentile["99.000000"]`. Numbers in strings,

@@ -11,8 +11,8 @@ mod text;
 
 use std::time::Duration;
 
-use crate::words::diag::suggest;
-use crate::words::sample::{Better, Ended, Parsed, Reading};
+use crate::base::diag::suggest;
+use crate::base::sample::{Better, Ended, Parsed, Reading};
 
 /// The parsers that a matrix may name.
 pub const KINDS: [&str; 6] = ["fio", "json", "regex", "columns", "perf", "time"];

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::text::{number, shorten};
 use super::{Found, READINGS_MAX};
-use crate::words::sample::Reading;
+use crate::base::sample::Reading;
 
 /// Milliseconds of CPU time, such as `cpu-clock`.
 const MILLISECONDS: &str = "msec";

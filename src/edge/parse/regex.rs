@@ -7,7 +7,7 @@ use ::regex::{Captures, Regex, RegexBuilder};
 
 use super::text::{NotNumber, number, shorten, strip_escapes};
 use super::{Found, READINGS_MAX};
-use crate::words::sample::Reading;
+use crate::base::sample::Reading;
 
 /// Memory of a compiled expression.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -105,7 +105,7 @@ impl Pattern {
         if let Some(first) = first_skipped {
             found.warn(format!(
                 "{} left out, no number: `{first}`",
-                crate::words::units::count(skipped, "match")
+                crate::base::units::count(skipped, "match")
             ));
         }
         for (name, count) in repeated {

@@ -5,8 +5,8 @@ use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{AttemptId, Store, StoreError, logs};
-use crate::words::key::Key;
-use crate::words::sample::Sample;
+use crate::base::key::Key;
+use crate::base::sample::Sample;
 
 /// Values of all monitors of one attempt.
 pub const MONITOR_VALUES_MAX: usize = 10_000;

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use rusqlite::params;
 
 use super::{Store, StoreError};
-use crate::words::input::{InputTexts, OldInputs, OldValue};
-use crate::words::key::Key;
+use crate::base::input::{InputTexts, OldInputs, OldValue};
+use crate::base::key::Key;
 
 /// Rows of inputs of one matrix that are read.
 const INPUTS_MAX: i64 = 2_000_000;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::points::{SessionPoint, SessionPoints};
 use super::{AttemptId, MetricId, Store, StoreError};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]

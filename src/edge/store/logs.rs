@@ -11,7 +11,7 @@ use flate2::write::GzEncoder;
 use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use super::{AttemptId, Store, StoreError, StoreErrorKind};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// Longest log that is kept whole: 16 MiB. Of a longer one the first and the last half of that are.
 pub const LOG_BYTES_MAX: usize = 16 << 20;

@@ -9,8 +9,8 @@ use rusqlite::{Connection, Row, params};
 use super::open::CACHE_KIB_MAX;
 use super::record::Direction;
 use super::{AttemptId, Kind, Metric, Store, StoreError, StoredSample};
-use crate::words::key::Key;
-use crate::words::sample::Sample;
+use crate::base::key::Key;
+use crate::base::sample::Sample;
 
 /// Looking up one key costs about as much as stepping over this many rows of a scan.
 const LOOKUP_ROWS: i64 = 16;

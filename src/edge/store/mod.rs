@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::words::key::Key;
-use crate::words::sample::{Better, Sample};
+use crate::base::key::Key;
+use crate::base::sample::{Better, Sample};
 
 pub use beside::{Beside, MARK_SEPARATOR, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
 pub use error::{StoreError, StoreErrorKind};

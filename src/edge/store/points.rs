@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{AttemptId, MetricId};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// The first byte of a piece; another one is of another program.
 const VERSION: u8 = 2;

@@ -13,8 +13,8 @@ use super::{
     AttemptId, Kind, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
 };
 use super::{Beside, MONITOR_VALUES_MAX, MetricId, beside, logs};
-use crate::words::key::{Key, KeyHasher};
-use crate::words::sample::Better;
+use crate::base::key::{Key, KeyHasher};
+use crate::base::sample::Better;
 
 /// Longest name of a cell, machine, version, metric, …
 pub const NAME_BYTES_MAX: usize = 4096;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rusqlite::{OptionalExtension, params};
 
 use super::{AttemptId, Store, StoreError};
-use crate::words::key::Key;
+use crate::base::key::Key;
 
 /// The samples of one metric of one cell over all its versions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

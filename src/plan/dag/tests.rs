@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::config::decode::tests::read;
-use crate::plan::resolve::Places;
+use crate::plan::commands::Places;
 use crate::plan::steps::NoDigests;
 
 const MATRIX: &str = r#"
@@ -212,7 +212,7 @@ fn words_do_not_change_places_unseen() {
 fn programs_and_machines_are_in_the_keys() {
     struct Other;
     impl Digests for Other {
-        fn tools(&self, _: &str) -> Vec<(String, crate::words::key::Key)> {
+        fn tools(&self, _: &str) -> Vec<(String, crate::base::key::Key)> {
             Vec::new()
         }
         fn installed(&self, _: &str) -> Key {

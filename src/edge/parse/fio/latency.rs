@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Found, positive};
-use crate::words::sample::Reading;
+use crate::base::sample::Reading;
 
 /// Nanoseconds, from 2.99 on (`clat_ns`), before that microseconds (`clat`).
 const UNITS: [(&str, f64); 2] = [("_ns", 1.0), ("", 1000.0)];

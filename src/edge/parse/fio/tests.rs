@@ -3,7 +3,7 @@
 
 use super::super::{Input, Parser};
 use super::*;
-use crate::words::sample::{Ended, Parsed};
+use crate::base::sample::{Ended, Parsed};
 
 /// What the installed fio prints, run where it can do no harm.
 fn fio(arguments: &[&str]) -> String {

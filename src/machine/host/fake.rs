@@ -1,0 +1,249 @@
+//! Owns a host that runs nothing: scripted answers, files in memory, and a log of what was asked.
+//! Does not know the real machine.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
+    ServiceId, Wait,
+};
+use crate::base::key::Key;
+use crate::base::sample::Ended;
+
+/// What a command answers.
+type Answer = Box<dyn Fn(&Command) -> Result<Output, HostError>>;
+
+/// For tests and dry runs. Services run until they are stopped, the lock is always free.
+pub struct FakeHost {
+    name: String,
+    answer: Answer,
+    /// Folders are the parents of files: none is kept for itself.
+    files: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
+    log: RefCell<Vec<String>>,
+    services: RefCell<BTreeSet<ServiceId>>,
+    services_started: Cell<u64>,
+}
+
+impl FakeHost {
+    /// `answer` is asked what each command of [`Host::run`] prints and how it ends.
+    pub fn new(
+        name: impl Into<String>,
+        answer: impl Fn(&Command) -> Result<Output, HostError> + 'static,
+    ) -> FakeHost {
+        FakeHost {
+            name: name.into(),
+            answer: Box::new(answer),
+            files: RefCell::default(),
+            log: RefCell::default(),
+            services: RefCell::default(),
+            services_started: Cell::new(0),
+        }
+    }
+
+    /// Puts a file there, or replaces it.
+    pub fn with_file(self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> FakeHost {
+        self.files.borrow_mut().insert(path.into(), bytes.into());
+        self
+    }
+
+    pub fn file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+        self.files.borrow().get(path.as_ref()).cloned()
+    }
+
+    /// What was asked, in order: `run …`, `start 0 …`, `stop 0`, `write PATH`, `remove PATH`,
+    /// `lock PURPOSE`, `clean`. Reading is not noted.
+    pub fn log(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+
+    fn note(&self, line: String) {
+        self.log.borrow_mut().push(line);
+    }
+
+    fn carry_out(&self, op: FileOp) -> Result<FileReply, HostError> {
+        let mut files = self.files.borrow_mut();
+        let missing = |path: &Path| {
+            let message = format!("cannot read `{}`: no such file", path.display());
+            HostError::new(HostErrorKind::NotFound, message)
+        };
+        match op {
+            FileOp::Read { path, bytes_max } => {
+                let bytes = files.get(&path).ok_or_else(|| missing(&path))?;
+                if bytes.len() > bytes_max {
+                    let message = format!("`{}` is larger than {bytes_max} bytes", path.display());
+                    return Err(HostError::new(HostErrorKind::TooLarge, message));
+                }
+                Ok(FileReply::Bytes(bytes.clone()))
+            }
+            FileOp::Write { path, .. } if !files.contains_key(&path) => Err(missing(&path)),
+            FileOp::Write { path, bytes } | FileOp::Replace { path, bytes } => {
+                self.note(format!("write {}", path.display()));
+                files.insert(path, bytes);
+                Ok(FileReply::Done)
+            }
+            FileOp::Append { path, bytes } => {
+                let file = files.get_mut(&path).ok_or_else(|| missing(&path))?;
+                file.extend(bytes);
+                Ok(FileReply::Done)
+            }
+            FileOp::List { path } => {
+                let below = files
+                    .keys()
+                    .filter_map(|file| file.strip_prefix(&path).ok());
+                let first = below.filter_map(|rest| rest.components().next());
+                let names: BTreeSet<String> = first
+                    .map(|name| name.as_os_str().to_string_lossy().into_owned())
+                    .collect();
+                Ok(FileReply::Names(names.into_iter().collect()))
+            }
+            FileOp::Remove { path } => {
+                self.note(format!("remove {}", path.display()));
+                files.retain(|file, _| !file.starts_with(&path));
+                Ok(FileReply::Done)
+            }
+            FileOp::MakeDir { .. } => Ok(FileReply::Done),
+            FileOp::Link { path, target } => {
+                self.note(format!("link {} {}", path.display(), target.display()));
+                Ok(FileReply::Done)
+            }
+            FileOp::Which { program } => Ok(FileReply::Path(Path::new("/usr/bin").join(program))),
+            FileOp::Digest { path } => {
+                let bytes = files.get(&path).ok_or_else(|| missing(&path))?;
+                let mut key = [0; 16];
+                key.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
+                Ok(FileReply::Digest(Key(key)))
+            }
+        }
+    }
+}
+
+/// A command that printed `stdout` and ended well, at once.
+pub fn printed(stdout: impl Into<Vec<u8>>) -> Output {
+    Output {
+        ended: Ended::Exit(0),
+        stdout: stdout.into(),
+        stderr: Vec::new(),
+        truncated: false,
+        duration: Duration::ZERO,
+        leftovers: Vec::new(),
+    }
+}
+
+impl Host for FakeHost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {
+        Box::pin(async move { ops.into_iter().map(|op| self.carry_out(op)).collect() })
+    }
+
+    fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move {
+            self.note(format!("run {}", command.argv.join(" ")));
+            if cancel.is_cancelled() {
+                let ended = Ended::Interrupted;
+                return Ok(Output {
+                    ended,
+                    ..printed("")
+                });
+            }
+            (self.answer)(&command)
+        })
+    }
+
+    fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>> {
+        Box::pin(async move {
+            let id = ServiceId(self.services_started.get());
+            self.services_started.set(id.0 + 1);
+            self.services.borrow_mut().insert(id);
+            self.note(format!("start {} {}", id.0, command.argv.join(" ")));
+            Ok(id)
+        })
+    }
+
+    fn ended(&self, _service: ServiceId) -> Wait<'_, Option<Output>> {
+        Box::pin(async { None })
+    }
+
+    fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move {
+            if !self.services.borrow_mut().remove(&service) {
+                let message = format!("`{}` has no service {}", self.name, service.0);
+                return Err(HostError::new(HostErrorKind::NotFound, message));
+            }
+            self.note(format!("stop {}", service.0));
+            Ok(Output {
+                ended: Ended::Signal(15),
+                ..printed("")
+            })
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        holder: Holder,
+        _on_wait: &'a dyn Fn(&str),
+        _cancel: Cancel,
+    ) -> Wait<'a, Result<Lock, HostError>> {
+        Box::pin(async move {
+            self.note(format!("lock {}", holder.purpose));
+            Ok(Lock(Box::new(())))
+        })
+    }
+
+    fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
+        Box::pin(async move {
+            self.note("clean".to_owned());
+            Ok(Vec::new())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn files_services_and_the_log() {
+        let host = FakeHost::new("fake", |command| Ok(printed(command.argv[0].clone())))
+            .with_file("/sys/a/knob", "1");
+        let command = |program: &str| Command {
+            argv: vec![program.to_owned()],
+            dir: "/".into(),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(1),
+            output_bytes_max: 1,
+        };
+        let write = |path: &str| FileOp::Write {
+            path: path.into(),
+            bytes: b"2".to_vec(),
+        };
+        let list = FileOp::List {
+            path: "/sys".into(),
+        };
+        let replies = host
+            .files(vec![write("/sys/a/knob"), write("/none"), list])
+            .await;
+        assert_eq!(replies[0], Ok(FileReply::Done));
+        assert_eq!(
+            replies[1].clone().unwrap_err().kind,
+            HostErrorKind::NotFound
+        );
+        assert_eq!(replies[2], Ok(FileReply::Names(vec!["a".to_owned()])));
+        assert_eq!(host.file("/sys/a/knob"), Some(b"2".to_vec()));
+        let output = host.run(command("fio"), Cancel::never()).await;
+        assert_eq!(output, Ok(printed("fio")));
+        let service = host.start(command("nbd")).await.unwrap();
+        assert_eq!(host.stop(service).await.unwrap().ended, Ended::Signal(15));
+        assert!(host.stop(service).await.is_err());
+        assert_eq!(
+            host.log(),
+            ["write /sys/a/knob", "run fio", "start 0 nbd", "stop 0"]
+        );
+    }
+}

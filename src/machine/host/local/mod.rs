@@ -1,0 +1,198 @@
+//! Owns the local host: processes, files and the lock of the machine that `matrix` runs on.
+//! Does not know what a step is for.
+
+mod files;
+mod lock;
+mod output;
+mod proc;
+mod process;
+mod tree;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::process::{Environment, Running};
+use self::tree::Owner;
+use super::{
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
+    ServiceId, Wait,
+};
+use crate::base::sample::Ended;
+
+/// Between TERM and KILL.
+const GRACE: Duration = Duration::from_secs(2);
+/// Operations in one call of [`Host::files`].
+const OPS_MAX: usize = 100_000;
+
+/// The machine that `matrix` runs on. Needs a tokio runtime with I/O and time, and Linux 5.6.
+/// Dropping it kills all services that it still has.
+pub struct LocalHost {
+    name: String,
+    owner: Owner,
+    environment: Environment,
+    lock: PathBuf,
+    grace: Duration,
+    services: RefCell<BTreeMap<ServiceId, Service>>,
+    services_started: Cell<u64>,
+}
+
+enum Service {
+    Running(Box<Running>),
+    /// By itself. Kept until it is stopped.
+    Ended(Output),
+}
+
+impl LocalHost {
+    /// `name` is the machine's in the matrix. From here on orphans below this process become its
+    /// children. Fails where `/proc` is not mounted.
+    pub fn new(name: impl Into<String>) -> Result<LocalHost, HostError> {
+        Ok(LocalHost {
+            name: name.into(),
+            owner: Owner::this()?,
+            environment: Environment::of_this_process(),
+            lock: lock::path_default(),
+            grace: GRACE,
+            services: RefCell::default(),
+            services_started: Cell::new(0),
+        })
+    }
+
+    /// Another file to lock than the machine's.
+    pub fn with_lock(mut self, path: impl Into<PathBuf>) -> LocalHost {
+        self.lock = path.into();
+        self
+    }
+
+    /// Another time between TERM and KILL than two seconds.
+    pub fn with_grace(mut self, grace: Duration) -> LocalHost {
+        self.grace = grace;
+        self
+    }
+
+    fn spawn(&self, command: Command) -> Result<Running, HostError> {
+        Running::start(command, &self.environment, &self.owner)
+    }
+
+    fn take_service(&self, id: ServiceId) -> Option<Service> {
+        self.services.borrow_mut().remove(&id)
+    }
+}
+
+impl Host for LocalHost {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {
+        Box::pin(async move {
+            let too_many = || {
+                HostError::new(
+                    HostErrorKind::TooLarge,
+                    format!("more than {OPS_MAX} file operations at once: split them"),
+                )
+            };
+            let one = |(i, op)| match op {
+                _ if i >= OPS_MAX => Err(too_many()),
+                FileOp::Which { program } => {
+                    let here = std::path::Path::new("/");
+                    self.environment
+                        .find(&program, None, here)
+                        .map(FileReply::Path)
+                }
+                op => files::carry_out(op),
+            };
+            ops.into_iter().enumerate().map(one).collect()
+        })
+    }
+
+    fn run(&self, command: Command, mut cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move {
+            if cancel.is_cancelled() {
+                return Ok(Output {
+                    ended: Ended::Interrupted,
+                    stdout: Vec::new(),
+                    stderr: Vec::new(),
+                    truncated: false,
+                    duration: Duration::ZERO,
+                    leftovers: Vec::new(),
+                });
+            }
+            let timeout = command.timeout;
+            let mut running = self.spawn(command)?;
+            let reason = tokio::select! {
+                biased;
+                () = running.exited() => None,
+                () = cancel.cancelled() => Some(Ended::Interrupted),
+                () = tokio::time::sleep(timeout) => Some(Ended::TimedOut),
+            };
+            Ok(running.finish(reason, self.grace).await)
+        })
+    }
+
+    fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>> {
+        Box::pin(async move {
+            let running = self.spawn(command)?;
+            let id = ServiceId(self.services_started.get());
+            self.services_started.set(id.0 + 1);
+            self.services
+                .borrow_mut()
+                .insert(id, Service::Running(Box::new(running)));
+            Ok(id)
+        })
+    }
+
+    fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>> {
+        Box::pin(async move {
+            let output = match self.take_service(service)? {
+                Service::Ended(output) => output,
+                Service::Running(mut running) => {
+                    if !running.has_exited() {
+                        self.services
+                            .borrow_mut()
+                            .insert(service, Service::Running(running));
+                        return None;
+                    }
+                    running.finish(None, self.grace).await
+                }
+            };
+            self.services
+                .borrow_mut()
+                .insert(service, Service::Ended(output.clone()));
+            Some(output)
+        })
+    }
+
+    fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>> {
+        Box::pin(async move {
+            match self.take_service(service) {
+                Some(Service::Running(running)) => Ok(running.finish(None, self.grace).await),
+                Some(Service::Ended(output)) => Ok(output),
+                None => Err(HostError::new(
+                    HostErrorKind::NotFound,
+                    format!(
+                        "`{}` has no service {}: it was stopped before",
+                        self.name, service.0
+                    ),
+                )),
+            }
+        })
+    }
+
+    fn lock<'a>(
+        &'a self,
+        holder: Holder,
+        on_wait: &'a dyn Fn(&str),
+        cancel: Cancel,
+    ) -> Wait<'a, Result<Lock, HostError>> {
+        Box::pin(lock::take(&self.lock, holder, on_wait, cancel))
+    }
+
+    fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
+        Box::pin(async move { Ok(tree::clean(&self.owner.namespace, self.grace).await) })
+    }
+}
+
+#[cfg(test)]
+mod tests;

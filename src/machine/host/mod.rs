@@ -1,0 +1,256 @@
+//! Owns the host trait: every file, process and lock of a machine goes through it.
+//! Does not know what a step is for.
+
+pub mod fake;
+pub mod local;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::base::sample::Ended;
+use crate::base::units::show_time;
+
+/// A future of a host's call. The program runs on one thread: no `Send`.
+pub type Wait<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A machine on which steps run. Remote ones fit because nothing here hands out a file
+/// descriptor or a process id: a file is read whole, a service is a number that the host keeps.
+pub trait Host {
+    /// The machine's name in the matrix.
+    fn name(&self) -> &str;
+
+    /// Carries out file operations in order, in one round trip. Each has its own result; a failed
+    /// one does not stop the next.
+    fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>>;
+
+    /// Runs a command to its end, and ends whatever it left behind.
+    /// Err only where it could not be started; how it ended is in the output.
+    fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>>;
+
+    /// Starts a command that stays (a service). Its `timeout` means nothing.
+    fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>>;
+
+    /// The service's output when it has ended by itself; None while it runs, or when the host
+    /// has no such service.
+    fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>>;
+
+    /// Ends a service and all its processes: TERM, then KILL. Returns what it had printed.
+    fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>>;
+
+    /// Takes the machine's exclusive lock, across processes and users. `on_wait` is told
+    /// who holds it while it has to wait, once for each holder.
+    fn lock<'a>(
+        &'a self,
+        holder: Holder,
+        on_wait: &'a dyn Fn(&str),
+        cancel: Cancel,
+    ) -> Wait<'a, Result<Lock, HostError>>;
+
+    /// Ends the processes that a `matrix` which is no longer alive left on the machine. Returns a
+    /// line about each. The caller holds the lock.
+    fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
+}
+
+/// The lock; dropping it gives it back.
+pub struct Lock(#[allow(dead_code)] pub Box<dyn std::any::Any>);
+
+/// Whether nobody has the machine's lock.
+pub async fn lock_is_free(host: &dyn Host, purpose: &str) -> bool {
+    let (stop, cancel) = watch::channel(false);
+    let taken = |_: &str| {
+        // Fails only when nobody waits any more.
+        let _ = stop.send(true);
+    };
+    let lock = host.lock(Holder::this(purpose), &taken, Cancel::new(cancel));
+    lock.await.is_ok()
+}
+
+/// Who holds a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    pub pid: u32,
+    pub user: String,
+    /// What it is doing: the matrix's name.
+    pub purpose: String,
+    /// RFC 3339, UTC.
+    pub since: String,
+}
+
+impl Holder {
+    /// This process.
+    pub fn this(purpose: &str) -> Holder {
+        // Neither is set where cron or a service manager has started it.
+        let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME"));
+        let uid = rustix::process::geteuid().as_raw();
+        Holder {
+            pid: std::process::id(),
+            user: user.unwrap_or_else(|_| match uid {
+                0 => "root".to_owned(),
+                uid => format!("uid {uid}"),
+            }),
+            purpose: purpose.to_owned(),
+            since: show_time(&jiff::Timestamp::now().to_string()),
+        }
+    }
+}
+
+/// One operation on a host's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileOp {
+    /// At most `bytes_max` bytes; more is an error.
+    Read { path: PathBuf, bytes_max: usize },
+    /// Written in place with one `write`, as sysfs and procfs want it; the file must exist. Of a
+    /// regular file nothing of the old content stays.
+    Write { path: PathBuf, bytes: Vec<u8> },
+    /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
+    /// loss either the old or the new content is there. An old file's permissions are kept.
+    Replace { path: PathBuf, bytes: Vec<u8> },
+    /// At the end of a file, which must exist. Nothing is synced: after a power loss it may be missing,
+    /// or a part of it.
+    Append { path: PathBuf, bytes: Vec<u8> },
+    /// Names in a folder, sorted.
+    List { path: PathBuf },
+    /// A folder with its parents; fine when it is there.
+    MakeDir { path: PathBuf },
+    /// A file, a link or a whole folder, without following links or crossing into another file
+    /// system; fine when it is not there.
+    Remove { path: PathBuf },
+    /// A symbolic link at `path` that points to `target`, replacing one that is there.
+    Link { path: PathBuf, target: PathBuf },
+    /// The absolute path of a program on the host's PATH (`sbin` folders included).
+    Which { program: String },
+    /// BLAKE3 of a file's content, as a [`crate::base::key::Key`].
+    Digest { path: PathBuf },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileReply {
+    Done,
+    Bytes(Vec<u8>),
+    Names(Vec<String>),
+    Path(PathBuf),
+    Digest(crate::base::key::Key),
+}
+
+/// A command to run: an argv, never a shell line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    pub argv: Vec<String>,
+    /// The working folder.
+    pub dir: PathBuf,
+    /// The whole environment beside what the host gives each command (PATH, HOME, USER, TMPDIR,
+    /// `LC_ALL=C.UTF-8`).
+    pub env: Vec<(String, String)>,
+    pub stdin: Vec<u8>,
+    pub timeout: Duration,
+    /// Limit for each of the two streams. Beyond it the first and the last half of the limit are
+    /// kept, the middle is read and dropped.
+    pub output_bytes_max: usize,
+}
+
+/// What a command printed and how it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    pub ended: Ended,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    /// One of the streams was longer than its limit.
+    pub truncated: bool,
+    pub duration: Duration,
+    /// Processes that were still there when the command had ended by itself, and were ended by
+    /// us; also those that could not be ended, however the command ended.
+    pub leftovers: Vec<String>,
+}
+
+/// A service of one host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u64);
+
+/// Told when everything must stop at once.
+#[derive(Clone, Debug)]
+pub struct Cancel(Option<watch::Receiver<bool>>);
+
+impl Cancel {
+    /// The sender sends `true` once.
+    pub fn new(receiver: watch::Receiver<bool>) -> Self {
+        Cancel(Some(receiver))
+    }
+
+    /// One that never comes.
+    pub fn never() -> Self {
+        Cancel(None)
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.0.as_ref().is_some_and(|stop| *stop.borrow())
+    }
+
+    /// Returns when everything must stop; never if that does not come.
+    pub async fn cancelled(&mut self) {
+        if let Some(receiver) = &mut self.0
+            && receiver.wait_for(|stop| *stop).await.is_ok()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// A host could not do what it was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct HostError {
+    /// What was tried and what came of it, in one line that names the file or the program.
+    pub message: String,
+    pub kind: HostErrorKind,
+}
+
+impl HostError {
+    pub fn new(kind: HostErrorKind, message: impl Into<String>) -> Self {
+        HostError {
+            message: message.into(),
+            kind,
+        }
+    }
+
+    /// `what` says what was tried and names the file, such as "cannot read `/x`".
+    pub fn io(what: impl fmt::Display, error: &io::Error) -> Self {
+        use io::ErrorKind as Io;
+        let (kind, remedy) = match error.kind() {
+            Io::NotFound => (HostErrorKind::NotFound, ""),
+            Io::PermissionDenied => (HostErrorKind::PermissionDenied, ""),
+            Io::FileTooLarge => (HostErrorKind::TooLarge, ""),
+            Io::ResourceBusy => (HostErrorKind::Busy, ""),
+            Io::StorageFull | Io::QuotaExceeded => {
+                (HostErrorKind::NoSpace, "; free some space and run again")
+            }
+            _ => (HostErrorKind::Other, ""),
+        };
+        HostError::new(kind, format!("{what}: {error}{remedy}"))
+    }
+}
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostErrorKind {
+    NotFound,
+    PermissionDenied,
+    TooLarge,
+    /// The disk is full.
+    NoSpace,
+    /// The kernel has it in use, or a CPU that it belongs to is offline.
+    Busy,
+    Cancelled,
+    Other,
+}

@@ -1,0 +1,7 @@
+//! Everything of a machine: its files and processes, its tuning, what it is like, how busy it is.
+
+pub mod counters;
+pub mod environment;
+pub mod host;
+pub mod quiet;
+pub mod tune;

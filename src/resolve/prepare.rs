@@ -1,0 +1,405 @@
+//! Owns what must be known of the machines before planning: programs, their digests, what is missing.
+//! Does not know which steps there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::resolve::versions::Version;
+use crate::config::matrix::{INSTALLED, Matrix, Via};
+use crate::config::profile::Resolved;
+use crate::machine::environment::{Asked, Difference, Environment, capture, is_set_by};
+use crate::machine::host::local::LocalHost;
+use crate::machine::host::{FileOp, FileReply, Host, HostError};
+use crate::machine::tune;
+use crate::plan::commands::Places;
+use crate::base::key::{Key, KeyHasher};
+
+/// The machines of a plan, by name.
+pub struct Machines(BTreeMap<String, Machine>);
+
+/// One machine, looked at.
+pub struct Machine {
+    /// None for a `null` machine: nothing runs there.
+    pub host: Option<Rc<dyn Host>>,
+    pub via: Via,
+    /// Spread of a `null` machine's samples.
+    pub noise: f64,
+    /// What versions of a `null` machine's samples are multiplied by.
+    pub effects: BTreeMap<String, f64>,
+    /// Declared tools by content.
+    pub tools: Vec<(String, Key)>,
+    /// What it is like now, before its profile is applied; None where nothing runs.
+    pub environment: Option<Environment>,
+    /// What its profile asks of it, as its facts are now.
+    pub profile: Option<Resolved>,
+    /// Where it is kept how to put the machine back.
+    pub journal: tune::Place,
+    /// How long a measurement waits for the machine to be quiet.
+    pub quiet_wait: Duration,
+    /// Measurements at the same time.
+    pub slots: usize,
+    /// Builds at the same time.
+    pub build_slots: usize,
+    /// Installed programs of the subject by content.
+    pub installed: Key,
+    /// Versions that are folders, by label.
+    pub folders: BTreeMap<String, Programs>,
+    pub places: Places,
+    /// Where the subject's installed programs are.
+    programs: Vec<PathBuf>,
+    /// Programs that are needed and not there.
+    pub missing: Vec<String>,
+}
+
+/// Programs of the subject that are not built.
+pub struct Programs {
+    /// By label and content: who names two folders wants both measured, even if they hold the same.
+    pub key: Key,
+    paths: Vec<PathBuf>,
+}
+
+/// Where programs and locks are looked for.
+pub struct Options<'a> {
+    /// The state folder, absolute.
+    pub state: &'a Path,
+    /// Instead of the machine's own lock file.
+    pub lock: Option<PathBuf>,
+}
+
+impl Machines {
+    /// Looks at the machines of these names, and at what is there of the versions to be measured.
+    pub async fn look(
+        matrix: &Matrix,
+        names: &[String],
+        versions: &[Version],
+        options: &Options<'_>,
+    ) -> Result<Machines, HostError> {
+        let mut machines = BTreeMap::new();
+        for name in names {
+            let Some(declared) = matrix.machine(name) else {
+                continue;
+            };
+            let machine = match declared.via {
+                Via::Null => Machine {
+                    host: None,
+                    via: declared.via,
+                    noise: declared.noise,
+                    effects: declared.effects.clone(),
+                    tools: Vec::new(),
+                    environment: None,
+                    profile: None,
+                    journal: tune::Place::default(),
+                    quiet_wait: Duration::ZERO,
+                    slots: 1,
+                    build_slots: 1,
+                    installed: Key::default(),
+                    folders: BTreeMap::new(),
+                    places: places(options.state),
+                    programs: Vec::new(),
+                    missing: Vec::new(),
+                },
+                Via::Local => {
+                    let mut host = LocalHost::new(name.clone())?;
+                    if let Some(lock) = &options.lock {
+                        host = host.with_lock(lock);
+                    }
+                    let looked = look_at(Rc::new(host), matrix, versions, options).await?;
+                    Machine {
+                        quiet_wait: declared.quiet_wait,
+                        slots: declared.slots as usize,
+                        build_slots: declared.build_slots as usize,
+                        ..looked
+                    }
+                }
+            };
+            machines.insert(name.clone(), machine);
+        }
+        Ok(Machines(machines))
+    }
+
+    /// Gives a machine what its profile asks of it.
+    pub fn set_profile(&mut self, name: &str, profile: Resolved) {
+        if let Some(machine) = self.0.get_mut(name) {
+            machine.profile = Some(profile);
+        }
+    }
+
+    /// These names in turns that follow one another: local machines are one and the same with another
+    /// profile each, so there is one of them in each turn.
+    pub fn turns(&self, names: &BTreeSet<String>) -> Vec<BTreeSet<String>> {
+        let is_local = |name: &&String| self.get(name).is_some_and(|it| it.via == Via::Local);
+        let (local, others): (Vec<&String>, Vec<&String>) = names.iter().partition(is_local);
+        let mut turns: Vec<BTreeSet<String>> = local
+            .into_iter()
+            .map(|name| BTreeSet::from([name.clone()]))
+            .collect();
+        let others = others.into_iter().cloned();
+        match turns.first_mut() {
+            Some(first) => first.extend(others),
+            None => turns.push(others.collect()),
+        }
+        turns
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Machine> {
+        self.0.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Machine)> {
+        self.0
+            .iter()
+            .map(|(name, machine)| (name.as_str(), machine))
+    }
+}
+
+async fn look_at(
+    host: Rc<dyn Host>,
+    matrix: &Matrix,
+    versions: &[Version],
+    options: &Options<'_>,
+) -> Result<Machine, HostError> {
+    let tools: Vec<&str> = matrix
+        .requires
+        .commands
+        .iter()
+        .map(|c| c.value.as_str())
+        .collect();
+    let programs = matrix.subject.installed.iter().map(|p| p.value.as_str());
+    let programs: Vec<&str> = programs.collect();
+    let subject: &[&str] = match versions.iter().any(|version| version.label == INSTALLED) {
+        true => &programs,
+        false => &[],
+    };
+    let mut missing = Vec::new();
+    let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
+    let (installed, paths) = digest(host.as_ref(), subject, &mut missing).await;
+    let mut hasher = KeyHasher::new("installed");
+    for (name, key) in &installed {
+        hasher.str(name).key(*key);
+    }
+    let installed = hasher.finish();
+    let mut folders = BTreeMap::new();
+    for version in versions {
+        if let Some(folder) = &version.folder {
+            let found = look_into(
+                host.as_ref(),
+                folder,
+                &version.label,
+                &programs,
+                &mut missing,
+            );
+            folders.insert(version.label.clone(), found.await);
+        }
+    }
+    let places = places(options.state);
+    let asked = Asked {
+        path: Some(PathBuf::from(&places.work)),
+        ..Asked::default()
+    };
+    Ok(Machine {
+        environment: Some(capture(host.as_ref(), &asked).await?),
+        host: Some(host),
+        via: Via::Local,
+        noise: 0.0,
+        effects: BTreeMap::new(),
+        tools,
+        profile: None,
+        journal: tune::place(options.lock.as_deref()),
+        quiet_wait: Duration::ZERO,
+        slots: 1,
+        build_slots: 1,
+        installed,
+        folders,
+        places,
+        programs: paths,
+        missing,
+    })
+}
+
+/// The programs of a folder; what is not there is added to `missing`.
+async fn look_into(
+    host: &dyn Host,
+    folder: &Path,
+    label: &str,
+    programs: &[&str],
+    missing: &mut Vec<String>,
+) -> Programs {
+    let paths: Vec<String> = programs
+        .iter()
+        .map(|program| folder.join(program).to_string_lossy().into_owned())
+        .collect();
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let (found, paths) = digest(host, &names, missing).await;
+    let mut hasher = KeyHasher::new("folder");
+    hasher.str(label);
+    for ((_, key), path) in found.iter().zip(&paths) {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        hasher.str(&name.unwrap_or_default()).key(*key);
+    }
+    Programs {
+        key: hasher.finish(),
+        paths,
+    }
+}
+
+/// Programs by name with the key of their content, and where they are; what is not there is added to
+/// `missing`.
+async fn digest(
+    host: &dyn Host,
+    programs: &[&str],
+    missing: &mut Vec<String>,
+) -> (Vec<(String, Key)>, Vec<PathBuf>) {
+    let which = programs.iter().map(|program| FileOp::Which {
+        program: (*program).to_owned(),
+    });
+    let found = host.files(which.collect()).await;
+    let mut known = Vec::new();
+    let mut paths = Vec::new();
+    for (program, reply) in programs.iter().zip(found) {
+        match reply {
+            Ok(FileReply::Path(path)) => {
+                known.push((*program).to_owned());
+                paths.push(path);
+            }
+            _ => missing.push((*program).to_owned()),
+        }
+    }
+    let digests = paths
+        .iter()
+        .map(|path| FileOp::Digest { path: path.clone() });
+    let digests = host.files(digests.collect()).await;
+    let keys = digests.into_iter().map(|reply| match reply {
+        Ok(FileReply::Digest(key)) => key,
+        _ => Key::default(),
+    });
+    (known.into_iter().zip(keys).collect(), paths)
+}
+
+impl Machine {
+    /// How it differs from what it was, in what may move results. What its profile sets is part of each key and
+    /// read back when it is applied.
+    pub fn shifts_since(&self, before: &Environment) -> Vec<Difference> {
+        let now = self.environment.as_ref();
+        now.map_or(Vec::new(), |now| shifts(before, now, self.profile.as_ref()))
+    }
+
+    /// Whether what was measured must be on the disk before the next measurement: writing it would
+    /// disturb that one.
+    pub fn waits_for_writes(&self) -> bool {
+        self.host.is_some() && self.slots == 1
+    }
+
+    /// Makes the folders in which `{{ bin }}/program` is a program that was not built.
+    pub async fn link_programs(&self) -> Result<(), HostError> {
+        let Some(host) = &self.host else {
+            return Ok(());
+        };
+        let own = (self.installed, &self.programs);
+        let folders = self
+            .folders
+            .values()
+            .map(|folder| (folder.key, &folder.paths));
+        let mut ops = Vec::new();
+        for (key, programs) in std::iter::once(own).chain(folders) {
+            if programs.is_empty() {
+                continue;
+            }
+            let bin = Path::new(&self.places.installed).join(key.short());
+            ops.push(FileOp::MakeDir { path: bin.clone() });
+            ops.extend(programs.iter().filter_map(|target| {
+                Some(FileOp::Link {
+                    path: bin.join(target.file_name()?),
+                    target: target.clone(),
+                })
+            }));
+        }
+        host.files(ops)
+            .await
+            .into_iter()
+            .try_for_each(|reply| reply.map(|_| ()))
+    }
+}
+
+/// How two environments differ in what may move results and is not set by a profile.
+fn shifts(before: &Environment, now: &Environment, profile: Option<&Resolved>) -> Vec<Difference> {
+    let knobs = profile.into_iter().flat_map(|it| &it.knobs);
+    let choices = knobs.flat_map(|knob| &knob.choices);
+    let patterns: Vec<&str> = choices.map(|choice| choice.pattern.as_str()).collect();
+    let mut shifts = before.shifts(now);
+    shifts.retain(|shift| !patterns.iter().any(|it| is_set_by(&shift.name, it)));
+    shifts
+}
+
+fn places(state: &Path) -> Places {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    Places {
+        work: text(state.join("work")),
+        installed: text(state.join("bin")),
+        artifacts: text(state.join("artifacts")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::profile::{Facts, load};
+    use crate::base::diag::Sources;
+
+    #[test]
+    fn what_a_shipped_profile_does_to_a_machine_is_no_other_machine() {
+        let mut read = |name: &str| {
+            let text = fs::read_to_string(format!("profiles/{name}.kdl"));
+            let text = text.map_err(|error| error.to_string())?;
+            Ok((name.to_owned(), text))
+        };
+        let (chain, problems) = load("low-latency", &mut Sources::default(), &mut read);
+        assert!(problems.is_empty(), "{problems:?}");
+        let (profile, _) = chain.resolve(&Facts::new(), &|_| Ok(true));
+        let environment = |values: [(&str, &str); 5]| {
+            let values: BTreeMap<&str, &str> = values.into();
+            let text = json!({ "version": 1, "values": values }).to_string();
+            Environment::from_json(&text).unwrap()
+        };
+        // With the profile, as of a sample; and without it, as of a plan.
+        let tuned = environment([
+            ("cpu.governor", "performance"),
+            ("cpu.smt", "0"),
+            ("kernel", "6.1"),
+            (
+                "mitigation.mds",
+                "Mitigation: Clear CPU buffers; SMT disabled",
+            ),
+            ("numa.node0.cpus", "0-3"),
+        ]);
+        let check = |kernel: &str, profile: Option<&Resolved>, expected: &[&str]| {
+            let now = environment([
+                ("cpu.governor", "schedutil"),
+                ("cpu.smt", "1"),
+                ("kernel", kernel),
+                (
+                    "mitigation.mds",
+                    "Mitigation: Clear CPU buffers; SMT vulnerable",
+                ),
+                ("numa.node0.cpus", "0-7"),
+            ]);
+            let found = shifts(&tuned, &now, profile);
+            let names: Vec<&str> = found.iter().map(|it| it.name.as_str()).collect();
+            assert_eq!(names, expected);
+        };
+        check("6.1", Some(&profile), &[]);
+        check("6.5", Some(&profile), &["kernel"]);
+        let all = [
+            "cpu.governor",
+            "cpu.smt",
+            "mitigation.mds",
+            "numa.node0.cpus",
+        ];
+        check("6.1", None, &all);
+    }
+}

@@ -1,0 +1,422 @@
+//! Owns the versions of a run: which commits they are, and what of their sources counts.
+//! Does not know how a version is built.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::matrix::{INSTALLED, Matrix};
+use crate::edge::artifact::Artifacts;
+use crate::edge::git::{
+    Commit, GitError, Oid, Repository, Standing, VersionSource, VersionSpec, parse_version,
+};
+use crate::edge::store::{Position, Store, StoreError};
+use crate::plan::steps::Digests;
+use crate::base::key::{Key, KeyHasher};
+use crate::base::pattern::Pattern;
+
+use crate::resolve::prepare::Machines;
+
+/// Versions of one run.
+pub const VERSIONS_MAX: usize = 10_000;
+/// For one network operation of git.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// One state of the subject.
+#[derive(Clone, Debug)]
+pub struct Version {
+    pub label: String,
+    /// None: programs that are there.
+    pub commit: Option<Commit>,
+    /// Where those are; None: where the machine has them installed.
+    pub folder: Option<PathBuf>,
+}
+
+impl Version {
+    fn installed() -> Version {
+        Version {
+            label: INSTALLED.to_owned(),
+            commit: None,
+            folder: None,
+        }
+    }
+}
+
+/// The versions that are asked for, in order.
+pub struct Versions {
+    pub list: Vec<Version>,
+    repository: Option<RefCell<Repository>>,
+    /// Digests of parts of the sources, by label.
+    sources: HashMap<(String, Option<usize>), Key>,
+    /// Odd things that do not stop anything.
+    pub warnings: Vec<String>,
+}
+
+/// How versions are asked for on the command line.
+#[derive(Debug, Default)]
+pub struct Wanted<'a> {
+    /// `[NAME=]REV`, `A..B`, `[NAME=]REV+series.mbox`, `[NAME=]folder/` or `installed`.
+    pub versions: &'a [String],
+    /// One more, which the others are compared with.
+    pub against: Option<&'a str>,
+    /// Instead of the matrix's own repository.
+    pub repo: Option<&'a str>,
+}
+
+/// A version cannot be had. Each message names the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum VersionError {
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Asked(String),
+}
+
+impl Versions {
+    /// Resolves what is asked for. Without `--version` there is what the machine has installed.
+    /// `folder`: of the matrix file; `state`: where mirrors are kept.
+    pub fn resolve(
+        matrix: &Matrix,
+        wanted: &Wanted,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<Versions, VersionError> {
+        let mut versions = Versions {
+            list: Vec::new(),
+            repository: None,
+            sources: HashMap::new(),
+            warnings: Vec::new(),
+        };
+        for text in wanted
+            .against
+            .into_iter()
+            .chain(wanted.versions.iter().map(String::as_str))
+        {
+            versions.add(matrix, text, wanted.repo, folder, state)?;
+        }
+        if versions.list.is_empty() {
+            versions.list.push(Version::installed());
+        }
+        if versions.list.len() > VERSIONS_MAX {
+            return Err(VersionError::Asked(format!(
+                "{} versions; at most {VERSIONS_MAX} are allowed in one run",
+                versions.list.len()
+            )));
+        }
+        versions.digest(matrix)?;
+        Ok(versions)
+    }
+
+    pub fn labels(&self) -> Vec<String> {
+        self.list
+            .iter()
+            .map(|version| version.label.clone())
+            .collect()
+    }
+
+    /// The label of a version given by `--against`: it stands first.
+    pub fn against(&self, wanted: &Wanted) -> Option<String> {
+        let first = self.list.first().filter(|_| wanted.against.is_some());
+        first.map(|version| version.label.clone())
+    }
+
+    pub fn get(&self, label: &str) -> Option<&Version> {
+        self.list.iter().find(|version| version.label == label)
+    }
+
+    pub fn repository(&self) -> Option<&RefCell<Repository>> {
+        self.repository.as_ref()
+    }
+
+    /// Notes which commits these versions are in a session of the matrix, and where they stand in the subject's
+    /// history: in that order results are told, whenever they were measured.
+    pub fn note(&self, store: &Store, matrix: &str, session: i64) -> Result<(), VersionError> {
+        let commits = self
+            .list
+            .iter()
+            .filter_map(|it| Some((it, it.commit.as_ref()?)));
+        let named: Vec<(&str, &Oid)> = commits
+            .map(|(version, commit)| (version.label.as_str(), &commit.id))
+            .collect();
+        let Some(repository) = self.repository.as_ref().filter(|_| !named.is_empty()) else {
+            return Ok(());
+        };
+        let known = store.commits(matrix)?.into_iter().filter_map(|known| {
+            let Position { ms, depth } = known.position;
+            let time_s = ms.div_euclid(1000);
+            Some((Oid::parse(&known.commit)?, Standing { time_s, depth }))
+        });
+        let mut standings: HashMap<Oid, Standing> = known.collect();
+        let ids: Vec<Oid> = named.iter().map(|(_, id)| (*id).clone()).collect();
+        // Where they stand can be noted later, which commits they are only now.
+        let placed = repository.borrow().standings(&ids, &mut standings);
+        let position = |(id, standing): (Oid, Standing)| {
+            let Standing { time_s, depth } = standing;
+            let ms = time_s.saturating_mul(1000);
+            (id.to_string(), Position { ms, depth })
+        };
+        let positions = standings.into_iter().map(position).collect();
+        let named: Vec<(&str, &str)> = named
+            .into_iter()
+            .map(|(label, id)| (label, id.as_str()))
+            .collect();
+        store.put_commits(session, &named, &positions)?;
+        Ok(placed?)
+    }
+
+    fn add(
+        &mut self,
+        matrix: &Matrix,
+        text: &str,
+        repo: Option<&str>,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<(), VersionError> {
+        if text == INSTALLED {
+            return self.push(Version::installed());
+        }
+        if text.ends_with('/') {
+            return self.push(folder_version(text)?);
+        }
+        let mut find = || -> Result<_, VersionError> {
+            let spec = parse_version(text)?;
+            self.open(matrix, repo, folder, state)?;
+            Ok(self.commits(&spec, text)?)
+        };
+        let (_, path) = split_folder(text);
+        let found = find().map_err(|error| match error {
+            VersionError::Asked(_)
+            | VersionError::Git(GitError::UnknownRevision { .. } | GitError::BadVersion { .. })
+                if Path::new(path).is_dir() =>
+            {
+                VersionError::Asked(format!(
+                    "`--version {text}`: `{path}` is a folder; one with programs has a `/` at its end, \
+                     `--version {text}/`"
+                ))
+            }
+            error => error,
+        })?;
+        found.into_iter().try_for_each(|(label, commit)| {
+            self.push(Version {
+                label,
+                commit: Some(commit),
+                folder: None,
+            })
+        })
+    }
+
+    /// The commits that are asked for, each with its label.
+    fn commits(&self, spec: &VersionSpec, text: &str) -> Result<Vec<(String, Commit)>, GitError> {
+        let Some(repository) = &self.repository else {
+            return Ok(Vec::new());
+        };
+        let repository = repository.borrow();
+        let label = || own_label(spec, text);
+        Ok(match &spec.source {
+            VersionSource::Revision(revision) => vec![(label(), repository.resolve(revision)?)],
+            VersionSource::Range(range) => {
+                let commits = repository.range(range)?;
+                commits
+                    .into_iter()
+                    .map(|c| (c.id.short().to_owned(), c))
+                    .collect()
+            }
+            VersionSource::Patched { revision, mbox } => {
+                let commit = repository.apply(&repository.resolve(revision)?, mbox)?;
+                vec![(label(), commit)]
+            }
+        })
+    }
+
+    fn push(&mut self, version: Version) -> Result<(), VersionError> {
+        let id = |version: &Version| version.commit.as_ref().map(|commit| commit.id.clone());
+        match self.get(&version.label) {
+            None => {
+                self.list.push(version);
+                Ok(())
+            }
+            Some(known) if id(known) == id(&version) && known.folder == version.folder => Ok(()),
+            Some(_) => Err(VersionError::Asked(format!(
+                "two versions would both be called `{0}`: give one a name, `--version NAME={0}`",
+                version.label
+            ))),
+        }
+    }
+
+    fn open(
+        &mut self,
+        matrix: &Matrix,
+        repo: Option<&str>,
+        folder: &Path,
+        state: &Path,
+    ) -> Result<(), VersionError> {
+        if self.repository.is_some() {
+            return Ok(());
+        }
+        let Some(git) = &matrix.subject.git else {
+            return Err(VersionError::Asked(format!(
+                "the matrix `{}` has no `[subject.git]`: it can only measure what is installed",
+                matrix.name
+            )));
+        };
+        let declared = git.repo.value.as_str();
+        let source = match repo {
+            Some(repo) => repo.to_owned(),
+            None if declared.contains("://") => declared.to_owned(),
+            None => folder.join(declared).to_string_lossy().into_owned(),
+        };
+        let mut repository = Repository::open(&source, &state.join("mirrors"), NETWORK_TIMEOUT)?;
+        if let Err(error) = repository.update() {
+            self.warnings
+                .push(format!("going on with what was fetched before: {error}"));
+        }
+        self.repository = Some(RefCell::new(repository));
+        Ok(())
+    }
+
+    fn digest(&mut self, matrix: &Matrix) -> Result<(), VersionError> {
+        let (Some(repository), Some(git)) = (&self.repository, &matrix.subject.git) else {
+            return Ok(());
+        };
+        let mut repository = repository.borrow_mut();
+        let ruled: Vec<Pattern> = matrix
+            .affects
+            .iter()
+            .flat_map(|rule| rule.paths.clone())
+            .collect();
+        for Version { label, commit, .. } in &self.list {
+            let Some(commit) = commit else { continue };
+            let rest = repository.tree_digest_without(&commit.id, &git.paths, &ruled)?;
+            for index in rest.unmatched {
+                let pattern = &git.paths[index];
+                let warning =
+                    format!("`{pattern}` in `[subject.git] paths` names nothing in `{label}`");
+                self.warnings.push(warning);
+            }
+            self.sources.insert((label.clone(), None), rest.key);
+            for (index, rule) in matrix.affects.iter().enumerate() {
+                let part = repository.tree_digest(&commit.id, &rule.paths)?;
+                self.sources.insert((label.clone(), Some(index)), part.key);
+            }
+        }
+        self.warnings.sort();
+        self.warnings.dedup();
+        Ok(())
+    }
+}
+
+/// The label under which results of a version are kept, as its text tells it: nobody looks whether there is
+/// such a version.
+pub fn label_of(text: &str) -> Result<String, VersionError> {
+    if text.ends_with('/') {
+        let (label, path) = split_folder(text);
+        let own = || {
+            Path::new(path)
+                .file_name()
+                .map(|name| name.to_string_lossy())
+        };
+        return Ok(label.map_or_else(|| own().unwrap_or_default().into_owned(), str::to_owned));
+    }
+    let spec = parse_version(text)?;
+    match spec.source {
+        VersionSource::Range(_) => Err(VersionError::Asked(format!(
+            "`--version {text}` is many versions: name them one by one, as `matrix history` shows them"
+        ))),
+        _ => Ok(own_label(&spec, text)),
+    }
+}
+
+fn own_label(spec: &VersionSpec, text: &str) -> String {
+    spec.label.clone().unwrap_or_else(|| text.to_owned())
+}
+
+/// `[NAME=]path/to/folder/`.
+fn split_folder(text: &str) -> (Option<&str>, &str) {
+    match text.split_once('=') {
+        Some((label, path)) if !label.contains('/') => (Some(label), path),
+        _ => (None, text),
+    }
+}
+
+/// Reads `[NAME=]path/to/folder/`: programs from there instead of the machine's own.
+fn folder_version(text: &str) -> Result<Version, VersionError> {
+    let bad = |why: String| VersionError::Asked(format!("`--version {text}`: {why}"));
+    let (label, path) = split_folder(text);
+    let folder = std::fs::canonicalize(path)
+        .ok()
+        .filter(|folder| folder.is_dir())
+        .ok_or_else(|| {
+            bad(format!(
+                "there is no folder `{path}`; what ends with `/` is a folder with programs"
+            ))
+        })?;
+    let own = folder.file_name().map(|name| name.to_string_lossy());
+    let label = match label {
+        Some(label) => label.to_owned(),
+        None => own.map_or(String::new(), |name| name.into_owned()),
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if label.is_empty() || label == INSTALLED || !label.chars().all(is_plain) {
+        return Err(bad(format!(
+            "`{label}` is no name for a version: give it one of letters, digits, `.`, `_` and `-`, \
+             `--version NAME={path}`"
+        )));
+    }
+    Ok(Version {
+        label,
+        commit: None,
+        folder: Some(folder),
+    })
+}
+
+/// All digests that a plan is made from.
+pub struct World<'a> {
+    pub machines: &'a Machines,
+    pub versions: &'a Versions,
+    /// Build inputs → what they gave.
+    pub built: HashMap<Key, Key>,
+    pub artifacts: &'a Artifacts,
+}
+
+impl Digests for World<'_> {
+    fn tools(&self, machine: &str) -> Vec<(String, Key)> {
+        let Some(machine) = self.machines.get(machine) else {
+            return Vec::new();
+        };
+        let profile = machine.profile.iter();
+        let profile = profile.map(|profile| ("profile".to_owned(), profile.key()));
+        machine.tools.iter().cloned().chain(profile).collect()
+    }
+
+    fn settings(&self, machine: &str) -> Vec<(String, String)> {
+        let machine = self.machines.get(machine);
+        let profile = machine.and_then(|machine| machine.profile.as_ref());
+        profile.map_or(Vec::new(), |profile| profile.settings())
+    }
+
+    fn installed(&self, machine: &str) -> Key {
+        self.machines
+            .get(machine)
+            .map_or(Key::default(), |m| m.installed)
+    }
+
+    fn folder(&self, machine: &str, version: &str) -> Option<Key> {
+        self.versions.get(version)?.folder.as_ref()?;
+        let programs = self.machines.get(machine)?.folders.get(version);
+        // Where nothing runs there are no programs to look at.
+        let by_label = || KeyHasher::new("folder").str(version).finish();
+        Some(programs.map_or_else(by_label, |programs| programs.key))
+    }
+
+    fn source(&self, version: &str, affects: Option<usize>) -> Key {
+        let key = (version.to_owned(), affects);
+        self.versions.sources.get(&key).copied().unwrap_or_default()
+    }
+
+    fn artifact(&self, build: Key) -> Option<Key> {
+        self.built.get(&build).copied()
+    }
+}

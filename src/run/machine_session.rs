@@ -1,0 +1,254 @@
+//! Owns what is around measurements: profiles in force, environments, marks of doubtful samples.
+//! Does not know what is measured.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::execute::{Executor, RunError, Site};
+use crate::resolve::prepare::Machine;
+use super::tune;
+use crate::machine::environment::{Asked, capture};
+use crate::machine::host::{Cancel, Command, Host, Lock};
+use crate::edge::parse::Parser;
+use crate::machine::quiet::{self, Limits};
+use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
+use crate::machine::tune::{Applied, drop_caches, files};
+use crate::plan::commands::Words;
+use crate::base::key::Key;
+
+/// For a tool to say its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+const VERSION_BYTES_MAX: usize = 4096;
+
+/// What is around the measurements of a session.
+#[derive(Default)]
+pub struct Surroundings {
+    /// Of all machines, until they are put back: nobody else may have them before.
+    locks: RefCell<Vec<Lock>>,
+    machines: RefCell<BTreeMap<String, Surrounding>>,
+    /// Of the monitors that are programs, in the order of the matrix.
+    pub(super) monitors: Vec<Parser>,
+    /// What has been told, so that it is told once.
+    told: RefCell<BTreeSet<String>>,
+}
+
+#[derive(Default)]
+struct Surrounding {
+    applied: Option<Rc<Applied>>,
+    environment: Option<Key>,
+}
+
+impl Surroundings {
+    /// Of no machine yet.
+    pub fn new(monitors: &[Parser]) -> Surroundings {
+        Surroundings {
+            monitors: monitors.to_vec(),
+            ..Surroundings::default()
+        }
+    }
+
+    /// Keeps a machine's lock until [`Surroundings::leave`].
+    pub fn keep(&self, lock: Option<Lock>) {
+        self.locks.borrow_mut().extend(lock);
+    }
+
+    /// Applies a machine's profile and looks at its environment. Its lock was given to
+    /// [`Surroundings::keep`]; the caller calls [`Surroundings::leave`] whatever happens then, also on
+    /// an error.
+    pub async fn enter(&self, site: &Site<'_>, name: &str) -> Result<(), RunError> {
+        match site.machines.get(name) {
+            Some(machine) => self.add(site, name, machine).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn add(&self, site: &Site<'_>, name: &str, machine: &Machine) -> Result<(), RunError> {
+        let Some(host) = &machine.host else {
+            return Ok(());
+        };
+        let applied = tune::apply(site, name, machine).await?.map(Rc::new);
+        let own = Surrounding {
+            applied: applied.clone(),
+            environment: None,
+        };
+        self.machines.borrow_mut().insert(name.to_owned(), own);
+        let mut knobs = BTreeSet::new();
+        // Those of its other profiles too: where they differ, both values are known.
+        let others = site.machines.iter().map(|(_, other)| other);
+        let others = others.filter(|other| other.via == machine.via);
+        for profile in others.filter_map(|other| other.profile.as_ref()) {
+            knobs.extend(files(host.as_ref(), profile).await?);
+        }
+        let settings = applied.iter().flat_map(|applied| applied.settings());
+        let asked = Asked {
+            path: Some(PathBuf::from(&machine.places.work)),
+            knobs: knobs.into_iter().collect(),
+            settings: settings.collect(),
+            tools: versions(host.as_ref(), &machine.tools).await,
+        };
+        let environment = capture(host.as_ref(), &asked).await?;
+        let key = site
+            .store
+            .borrow()
+            .put_environment(&environment.to_json())?;
+        if let Some(own) = self.machines.borrow_mut().get_mut(name) {
+            own.environment = Some(key);
+        }
+        Ok(())
+    }
+
+    /// Puts all machines back, then lets others have them. All are tried; the first error is returned.
+    pub async fn leave(&self, site: &Site<'_>) -> Result<(), RunError> {
+        let mut result = Ok(());
+        for (name, own) in self.machines.take() {
+            if let (Some(applied), Some(machine)) = (own.applied, site.machines.get(&name)) {
+                let released = tune::release(site, &name, machine, &applied).await;
+                result = result.and(released);
+            }
+        }
+        self.locks.take();
+        result
+    }
+
+    pub(super) fn environment(&self, machine: &str) -> Option<Key> {
+        self.machines.borrow().get(machine)?.environment
+    }
+
+    fn applied(&self, machine: &str) -> Option<Rc<Applied>> {
+        self.machines.borrow().get(machine)?.applied.clone()
+    }
+
+    /// The command, held to the profile's CPUs.
+    pub(super) fn on_cpus(&self, machine: &str, command: Words) -> Words {
+        let applied = self.applied(machine);
+        match applied.as_ref().and_then(|it| it.cpus.as_ref()) {
+            Some(cpus) => cpus.hold(command),
+            None => command,
+        }
+    }
+
+    pub(super) fn tell_once(&self, site: &Site<'_>, machine: &str, what: String) {
+        self.tell_once_about(site, machine, &what.clone(), what);
+    }
+
+    /// Tells the first time that there is anything to tell about this.
+    pub(super) fn tell_once_about(
+        &self,
+        site: &Site<'_>,
+        machine: &str,
+        about: &str,
+        what: String,
+    ) {
+        if self.told.borrow_mut().insert(format!("{machine}: {about}")) {
+            site.note(machine, what);
+        }
+    }
+}
+
+impl Executor<'_> {
+    /// Just before a measurement: an empty page cache where the profile wants it, and a look at what
+    /// else the machine is doing.
+    pub(super) async fn before(
+        &self,
+        name: &str,
+        host: &dyn Host,
+        machine: &Machine,
+        beside: &mut Beside,
+    ) {
+        let around = self.job.around;
+        if around
+            .applied(name)
+            .is_some_and(|applied| applied.drop_caches)
+            && let Err(refusal) = drop_caches(host).await
+        {
+            around.tell_once(self.job.site, name, refusal.to_string());
+        }
+        if machine.slots > 1 {
+            // It is not to be quiet: its own measurements disturb each other.
+            return;
+        }
+        let limits = Limits::default();
+        let own = [std::process::id()];
+        match quiet::wait(host, &limits, machine.quiet_wait, &own, &self.cancel).await {
+            Ok(noise) => {
+                // Kept as a monitor's values, so that a difference shows beside a verdict.
+                let values = [
+                    ("before.load_1min", noise.load_1min),
+                    ("before.busy_cpus", noise.busy_cpus),
+                    ("before.steal", noise.steal),
+                ];
+                beside.monitors.push(Monitored {
+                    name: "before".to_owned(),
+                    output: Vec::new(),
+                    values: values.map(|(name, v)| (name.to_owned(), v)).to_vec(),
+                });
+                let complaints = noise.complaints(&limits);
+                if !complaints.is_empty() {
+                    beside.marks.push(Mark {
+                        kind: MarkKind::Noisy,
+                        what: complaints.join(MARK_SEPARATOR),
+                    });
+                }
+            }
+            Err(error) => around.tell_once(self.job.site, name, error.message),
+        }
+    }
+
+    /// Just after it: whether the profile has held all the time.
+    pub(super) async fn after(
+        &self,
+        name: &str,
+        host: &dyn Host,
+        machine: &Machine,
+        beside: &mut Beside,
+    ) {
+        if self.job.around.applied(name).is_none() {
+            return;
+        }
+        let lines = match tune::changed_by_others(host, machine).await {
+            Ok(lines) => lines,
+            Err(error) => vec![error.to_string()],
+        };
+        if !lines.is_empty() {
+            beside.marks.push(Mark {
+                kind: MarkKind::Knob,
+                what: lines.join(MARK_SEPARATOR),
+            });
+        }
+        for line in lines {
+            let what = format!("{line}; it is left so, and the samples are marked");
+            self.job.around.tell_once(self.job.site, name, what);
+        }
+    }
+}
+
+/// What tools say of their version, and the key of their content: a rebuilt one says the same.
+async fn versions(host: &dyn Host, tools: &[(String, Key)]) -> Vec<(String, String)> {
+    let mut versions = Vec::new();
+    for (tool, key) in tools {
+        let command = Command {
+            argv: vec![tool.clone(), "--version".to_owned()],
+            dir: PathBuf::from("/"),
+            env: Vec::new(),
+            stdin: Vec::new(),
+            timeout: VERSION_TIMEOUT,
+            output_bytes_max: VERSION_BYTES_MAX,
+        };
+        let output = host.run(command, Cancel::never()).await.ok();
+        let said = output.filter(|output| output.ended.is_success());
+        let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let first = said.as_deref().and_then(|text| text.lines().next());
+        let first = first.map(str::trim).filter(|line| !line.is_empty());
+        versions.push((
+            tool.clone(),
+            match first {
+                Some(line) => format!("{line} ({})", key.short()),
+                None => key.short().to_string(),
+            },
+        ));
+    }
+    versions
+}

@@ -1,0 +1,496 @@
+//! Owns the comparisons that a plan asks for, and their answers as one family.
+//! Does not know how they are shown, nor how a finding is measured again.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
+
+use crate::resolve::environment_match::{Alike, Sides};
+use crate::verdicts::history::{
+    NOISE_SESSIONS_MAX, Past, What, accepted, metrics_of, preset_name, without_version,
+};
+use crate::resolve::samples::{OwnSeries, Samples};
+use crate::edge::store::{
+    Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
+};
+use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
+use crate::judge::stats::{Prior, mean, median, pooled, stddev};
+use crate::judge::verdict::{
+    Comparison, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
+};
+use crate::plan::dag::{ComparePlan, Plan};
+use crate::plan::steps::NONE;
+use crate::base::diag::Diagnostic;
+use crate::base::key::Key;
+use crate::base::sample::{Better, Sample};
+
+/// The false-discovery rate of a family.
+pub const LEVEL: f64 = 0.05;
+
+/// What is known beside the samples of the plan itself.
+#[derive(Debug, Default)]
+pub struct Beside {
+    past: Past,
+    pub acceptances: Vec<Acceptance>,
+    confirmations: HashMap<Pair, Confirmation>,
+    /// What was accepted, by series, with its samples.
+    accepted: HashMap<SeriesId, (i64, AcceptedFrom, OwnSeries)>,
+    alike: Alike,
+    /// When something was first measured, and where it stands in its series, where that matters.
+    first: HashMap<Key, (i64, Position)>,
+}
+
+/// One comparison of one metric.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Index into the plan's compares.
+    pub compare: usize,
+    /// Cells.
+    pub baseline: u32,
+    pub candidate: u32,
+    /// Index into the matrix's metrics.
+    pub metric: usize,
+    pub unit: String,
+    /// Medians of both sides, of the samples that the comparison rests on, as all that follows.
+    pub levels: [Option<f64>; 2],
+    pub sides: [Option<Summary>; 2],
+    /// The latest environments in which the sides differ.
+    pub differing: Option<[Key; 2]>,
+    pub pair: Pair,
+    pub question: Question,
+    pub comparison: Comparison,
+    /// What a rerun said, if there was one.
+    pub confirmed: Option<bool>,
+    /// The rerun, if there is one.
+    pub again: Option<Rerun>,
+    /// How promising it is to measure the comparison again, or further, where it asks for that.
+    pub promise: Option<f64>,
+    pub accepted: Option<AcceptedBy>,
+}
+
+/// How far a comparison was measured again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rerun {
+    pub noted: Confirmation,
+    /// Fresh rounds of both sides.
+    pub rounds: u32,
+}
+
+/// An acceptance that bears on a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcceptedBy {
+    pub id: i64,
+    pub version: String,
+    /// The candidate came later and is compared with the accepted version; else it is that one.
+    pub moved: bool,
+}
+
+impl Beside {
+    pub fn read(
+        plan: &Plan,
+        store: &Store,
+        samples: &Samples,
+        preset: Option<&str>,
+    ) -> Result<Beside, StoreError> {
+        let preset = preset_name(plan.matrix, preset);
+        // What is judged speaks for itself.
+        let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
+        let past = match plan.compares.is_empty() {
+            false => {
+                let what = What {
+                    sessions: NOISE_SESSIONS_MAX,
+                    metrics: &metrics_of(plan),
+                    is_kept: false,
+                };
+                Past::read(store, plan.matrix, preset, what, &is_earlier)?
+            }
+            true => Past::default(),
+        };
+        let mut beside = Beside {
+            past,
+            acceptances: store.acceptances(&plan.matrix.name)?,
+            confirmations: store.confirmations()?,
+            ..Beside::default()
+        };
+        let holding = accepted(&beside.acceptances);
+        if holding.is_empty() {
+            beside.alike = Alike::read(store, samples.environments())?;
+            return Ok(beside);
+        }
+        let names: HashMap<_, _> = store
+            .metrics()?
+            .into_iter()
+            .map(|m| (m.id, m.name))
+            .collect();
+        let mut by_series = HashMap::new();
+        for (series, (acceptance, from)) in holding {
+            let stored = store.samples(&[from.key])?.into_iter();
+            let mut own = OwnSeries::default();
+            for stored in stored.filter(|s| names.get(&s.metric) == Some(&series.metric)) {
+                own.add(&stored);
+            }
+            by_series.insert(series, (acceptance.id, from.clone(), own));
+        }
+        let of_accepted = by_series.values();
+        let of_accepted = of_accepted.flat_map(|(_, _, own)| own.series().environments);
+        let of_accepted = of_accepted.map(|(_, key)| *key);
+        beside.alike = Alike::read(store, samples.environments().chain(of_accepted))?;
+        let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
+        let mut first = HashMap::new();
+        for (_, from, _) in by_series.values() {
+            first.extend(store.first_measured(from.key)?.map(|at| (from.key, at)));
+        }
+        for (index, tuple) in plan.cells.iter().enumerate() {
+            let (machine, cell) = place(plan, tuple);
+            if cells.contains(without_version(&cell, &machine).as_str()) {
+                let key = plan.key_of(index as u32);
+                first.extend(store.first_measured(key)?.map(|at| (key, at)));
+            }
+        }
+        (beside.accepted, beside.first) = (by_series, first);
+        Ok(beside)
+    }
+}
+
+/// A cell's machine and name.
+fn place(plan: &Plan, tuple: &[u16]) -> (String, String) {
+    let machine = plan.cells.axis("machine");
+    let machine = machine.map_or("", |axis| plan.cells.label(tuple, axis));
+    (machine.to_owned(), plan.cells.name(tuple))
+}
+
+/// The series that a metric of a cell belongs to.
+pub fn series_of(plan: &Plan, cell: u32, metric: &str) -> SeriesId {
+    let (machine, name) = place(plan, plan.cells.cell(cell as usize));
+    SeriesId {
+        cell: without_version(&name, &machine),
+        machine,
+        metric: metric.to_owned(),
+    }
+}
+
+/// How findings of a plan are confirmed.
+pub fn policy(plan: &Plan) -> Policy {
+    let declared = &plan.matrix.run.confirm;
+    Policy {
+        rounds: declared.rounds,
+        budget: declared.max,
+    }
+}
+
+/// Answers all declared comparisons of a plan over the samples that there are.
+pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
+    let asker = Asker {
+        plan,
+        samples,
+        beside,
+        policy: policy(plan),
+    };
+    let mut asked = Vec::new();
+    for compare in 0..plan.compares.len() {
+        asker.ask(compare, &mut asked)?;
+    }
+    asker.rank(&mut asked);
+    let mut answers: Vec<Answer> = asked.into_iter().map(|(answer, _)| answer).collect();
+    let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
+    let mut family: Vec<(Question, Comparison)> = family.collect();
+    // Measured again, to be measured again, neither.
+    let stage = |answer: &Answer| {
+        let rule = plan.compares[answer.compare].rule;
+        (answer.again.is_some(), plan.matrix.compares[rule].confirm)
+    };
+    let stages: Vec<(bool, bool)> = answers.iter().map(stage).collect();
+    decide(&mut family, &stages);
+    for (answer, (_, comparison)) in answers.iter_mut().zip(family) {
+        if let Some(again) = answer.again {
+            let is_change = comparison.verdict.is_change();
+            answer.confirmed = (is_change || again.noted.finished).then_some(is_change);
+            answer.promise = answer.promise.filter(|_| !is_change);
+        }
+        answer.comparison = comparison;
+    }
+    Ok(answers)
+}
+
+/// Cells of each group that is compared, the baseline first.
+pub fn groups(plan: &Plan, compare: &ComparePlan) -> Vec<(u32, Vec<u32>)> {
+    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let in_groups = (0..).zip(&compare.of_cell);
+    for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
+        groups.entry(*group).or_default().push(cell);
+    }
+    let is_baseline =
+        |cell: &u32| plan.cells.cell(*cell as usize)[compare.axis] == compare.baseline;
+    let split = |cells: Vec<u32>| {
+        let (baseline, others): (Vec<u32>, Vec<u32>) = cells.into_iter().partition(is_baseline);
+        Some((*baseline.first()?, others))
+    };
+    groups.into_values().filter_map(split).collect()
+}
+
+struct Asker<'a> {
+    plan: &'a Plan<'a>,
+    samples: &'a Samples,
+    beside: &'a Beside,
+    policy: Policy,
+}
+
+/// All samples of the baseline and of the candidate.
+type Both<'a> = [Cow<'a, [Sample]>; 2];
+
+impl<'a> Asker<'a> {
+    fn ask(&self, compare: usize, asked: &mut Vec<(Answer, Both<'a>)>) -> Result<(), Diagnostic> {
+        for (baseline, candidates) in groups(self.plan, &self.plan.compares[compare]) {
+            for candidate in candidates {
+                let names = self.plan.metric_names(baseline)?.into_iter();
+                let names = names.zip(self.plan.metric_names(candidate)?);
+                for (metric, names) in names.enumerate() {
+                    asked.push(self.answer(compare, baseline, candidate, metric, names));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        compare: usize,
+        baseline: u32,
+        candidate: u32,
+        metric: usize,
+        (from_baseline, from_candidate): (String, String),
+    ) -> (Answer, Both<'a>) {
+        let plan = self.plan;
+        let rule = &plan.matrix.compares[plan.compares[compare].rule];
+        let declared = &plan.matrix.metrics[metric];
+        let of = |cell: u32, name: &str| {
+            let run = plan.steps.runs.of_cell[cell as usize];
+            self.samples.get(run, name)
+        };
+        let (a, b) = (of(baseline, &from_baseline), of(candidate, &from_candidate));
+        let known = if a.samples.is_empty() { b } else { a };
+        let own = series_of(plan, candidate, &from_candidate);
+        let other = series_of(plan, baseline, &from_baseline);
+        let question = Question {
+            better: declared.better.or(known.better).unwrap_or(Better::Higher),
+            min_effect: declared.min_effect.unwrap_or(rule.min_effect),
+            level: LEVEL,
+            noise: self.noise(&own, &other),
+        };
+        let mut pair = (
+            plan.key_of(baseline),
+            plan.key_of(candidate),
+            from_candidate,
+        );
+        let mut a = a;
+        let mut accepted = None;
+        if rule.axis.value == "version"
+            && let Some((id, from, series)) = self.beside.accepted.get(&own)
+            && let Some(moved) = self.moved(&pair, from)
+        {
+            accepted = Some(AcceptedBy {
+                id: *id,
+                version: from.version.clone(),
+                moved,
+            });
+            if moved {
+                (pair.0, a) = (from.key, series.series());
+            }
+        }
+        let Sides {
+            samples: [base, cand],
+            differing,
+            differ,
+        } = self.beside.alike.sides(a, b);
+        let (mut comparison, again, rounds) = self.compared(&pair, &base, &cand, &question);
+        if let Some(differ) = differ.filter(|_| pair.0 != pair.1) {
+            let note = comparison.note.take().into_iter().chain([differ]);
+            comparison.note = Some(note.collect::<Vec<_>>().join("; "));
+        }
+        let judged = [&base, &cand].map(|side| of_rounds(side, &rounds));
+        let answer = Answer {
+            compare,
+            baseline,
+            candidate,
+            metric,
+            unit: declared
+                .unit
+                .clone()
+                .unwrap_or_else(|| known.unit.to_owned()),
+            levels: [0, 1].map(|side| level(&judged[side])),
+            sides: [0, 1].map(|side| summary(&judged[side])),
+            differing,
+            pair,
+            question,
+            comparison,
+            confirmed: None,
+            again,
+            promise: None,
+            accepted,
+        };
+        (answer, [base, cand])
+    }
+
+    /// Where both sides have a past, that with more noise.
+    fn noise(&self, own: &SeriesId, other: &SeriesId) -> Option<Noise> {
+        let mut ids = vec![own, other];
+        ids.dedup();
+        let known = ids.into_iter().filter_map(|id| self.beside.past.noise(id));
+        known.max_by(|a, b| a.sigma_log.total_cmp(&b.sigma_log))
+    }
+
+    /// Whether an acceptance moves the baseline of a pair, or is about its candidate; None where it
+    /// does not bear on it: both sides are older, or both newer. A baseline that was measured later than what
+    /// was accepted may be of another text of the cell.
+    fn moved(&self, (baseline, candidate, _): &Pair, from: &AcceptedFrom) -> Option<bool> {
+        if *candidate == from.key {
+            return Some(false);
+        }
+        let first = |key: &Key| self.beside.first.get(key).copied();
+        let (measured, position) = first(baseline)?;
+        let (_, accepted) = first(&from.key)?;
+        let is_between = *baseline != from.key
+            && measured < from.since_ms
+            && position < accepted
+            && accepted < first(candidate)?.1;
+        is_between.then_some(true)
+    }
+
+    /// The comparison, and the rounds that it rests on; where a rerun was made, what both looks say together.
+    fn compared(
+        &self,
+        pair: &Pair,
+        base: &[Sample],
+        cand: &[Sample],
+        question: &Question,
+    ) -> (Comparison, Option<Rerun>, Range<u32>) {
+        let all = 0..u32::MAX;
+        if pair.0 == pair.1 && !base.is_empty() {
+            return (same_artifact(base.len()), None, all);
+        }
+        let Some(noted) = self.beside.confirmations.get(pair) else {
+            return (compare(base, cand, question), None, all);
+        };
+        let first = noted.first_round;
+        let of = |rounds: Range<u32>| {
+            let [base, cand] = [base, cand].map(|side| of_rounds(side, &rounds));
+            compare(&base, &cand, question)
+        };
+        let reach = |side: &[Sample]| side.iter().map(|s| s.round + 1).max().unwrap_or(0);
+        let reached = reach(base).min(reach(cand)).saturating_sub(first);
+        let stages = self.policy.stages().into_iter();
+        let looks: Vec<Range<u32>> = stages
+            .filter(|stage| stage.is_look && stage.to <= reached)
+            .map(|stage| first..first + stage.to)
+            .collect();
+        let last = looks.last().cloned().unwrap_or(all);
+        let looks: Vec<Comparison> = looks.into_iter().map(of).collect();
+        let again = Rerun {
+            noted: *noted,
+            rounds: reached,
+        };
+        let told = match confirmed(&of(0..first), &looks, &self.policy) {
+            Some(told) => told,
+            None if noted.finished => given_up(&compare(base, cand, question)),
+            None => Comparison {
+                note: Some("still to be measured again: run the matrix once more".to_owned()),
+                ..given_up(&compare(base, cand, question))
+            },
+        };
+        (told, Some(again), last)
+    }
+
+    /// Fills in [`Answer::promise`], of all samples. The comparisons of a metric say together what noise one without
+    /// a past is likely to have.
+    fn rank(&self, asked: &mut [(Answer, Both)]) {
+        let open: Vec<usize> = (0..asked.len())
+            .filter(|at| self.is_open(&asked[*at].0, &asked[*at].1))
+            .collect();
+        let metrics: HashSet<usize> = open.iter().map(|at| asked[*at].0.metric).collect();
+        let others = |metric: usize| {
+            let of_metric = asked.iter().filter(|(answer, _)| answer.metric == metric);
+            // The same bytes are measured once: their samples would count twice.
+            let apart = of_metric.filter(|(answer, _)| answer.pair.0 != answer.pair.1);
+            let within: Vec<Prior> = apart
+                .filter_map(|(_, [base, cand])| noise_within(base, cand))
+                .collect();
+            (metric, pooled(&within))
+        };
+        let others: HashMap<usize, Option<Prior>> = metrics.into_iter().map(others).collect();
+        for at in open {
+            let (answer, [base, cand]) = &mut asked[at];
+            let promise = evidence(base, cand, &answer.question, others[&answer.metric]);
+            answer.promise = Some(promise);
+        }
+    }
+
+    /// Whether a comparison asks to be measured again, or further, and there is something to learn from it.
+    fn is_open(&self, answer: &Answer, [base, cand]: &Both) -> bool {
+        let rule = &self.plan.matrix.compares[self.plan.compares[answer.compare].rule];
+        let asks = rule.confirm && answer.comparison.p.is_some();
+        asks && match answer.again {
+            None => is_open(&answer.comparison),
+            Some(again) => !again.noted.finished && is_open(&compare(base, cand, &answer.question)),
+        }
+    }
+}
+
+fn of_rounds<'s>(samples: &'s [Sample], rounds: &Range<u32>) -> Cow<'s, [Sample]> {
+    if samples.iter().all(|sample| rounds.contains(&sample.round)) {
+        return Cow::Borrowed(samples);
+    }
+    let own = samples.iter().copied();
+    own.filter(|sample| rounds.contains(&sample.round))
+        .collect()
+}
+
+/// Two versions that are the same bytes, measured once: no difference, and nothing to be compared.
+fn same_artifact(n: usize) -> Comparison {
+    Comparison {
+        ratio: None,
+        ci95: None,
+        difference: None,
+        p: None,
+        q: None,
+        n: [n, n],
+        paired: false,
+        verdict: Verdict::Same,
+        note: Some(
+            "same inputs: the versions differ in nothing that this cell depends on, measured once"
+                .to_owned(),
+        ),
+        more: None,
+    }
+}
+
+/// The median; None of no sample.
+pub fn level(samples: &[Sample]) -> Option<f64> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    median(&values)
+}
+
+/// Mean and standard deviation, 0 of a single sample; None of no sample.
+pub fn summary(samples: &[Sample]) -> Option<Summary> {
+    let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
+    Some(Summary {
+        mean: mean(&values)?,
+        stddev: stddev(&values).unwrap_or(0.0),
+        n: values.len(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::matrix::Confirm;
+    use crate::judge::confirm::Policy;
+
+    #[test]
+    fn what_a_matrix_gets_by_default_is_the_policy_that_was_measured() {
+        let Confirm { rounds, max } = Confirm::default();
+        let declared = Policy {
+            rounds,
+            budget: max,
+        };
+        assert_eq!(declared, Policy::default());
+    }
+}

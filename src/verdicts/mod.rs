@@ -1,0 +1,9 @@
+//! Stored samples as one result: comparisons, history, changes, and what is told beside them.
+
+pub mod cells;
+pub mod changes;
+pub mod comparisons;
+pub mod context;
+pub mod history;
+pub mod metric_check;
+pub mod report;

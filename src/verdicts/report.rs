@@ -1,0 +1,275 @@
+//! Owns the model of a result: every face (text, template, JSON) shows this and nothing else.
+//! Does not know how a face looks.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
+use crate::verdicts::cells::CellRows;
+use crate::edge::store::Acceptance;
+use crate::judge::verdict::{Comparison, Summary, Verdict};
+use crate::plan::dag::Plan;
+use crate::resolve::selection::LeftOut;
+use crate::run::execute::Failed;
+use crate::verdicts::comparisons::{Answer, Beside, answers};
+use crate::resolve::samples::Samples;
+use crate::base::diag::Diagnostic;
+use crate::base::key::Key;
+use crate::base::sample::Better;
+
+/// Version of every JSON document that the program prints.
+pub const FORMAT: u32 = 1;
+
+/// All that is told about a comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub format: u32,
+    pub matrix: String,
+    pub about: String,
+    /// Regressions first, then improvements, each by the size of the change.
+    pub verdicts: Vec<Row>,
+    pub failed: Vec<Failed>,
+    /// What a budget had no room for, where a run was given one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+    pub counts: Counts,
+    /// Changes that somebody accepted, and that hold.
+    pub accepted: Vec<AcceptedRow>,
+    /// Median of each metric of each cell, for matrices that compare nothing too.
+    pub cells: CellRows,
+    /// What else differed between the sides of comparisons. This and what follows is filled in by
+    /// report/beside.
+    pub environments: Vec<EnvironmentsRow>,
+    pub marks: Vec<MarksRow>,
+    /// Only where it was asked for.
+    pub monitors: Vec<MonitorsRow>,
+}
+
+/// How many verdicts of each kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    pub regression: usize,
+    pub improvement: usize,
+    pub same: usize,
+    pub inconclusive: usize,
+    pub nothing_measured: usize,
+    /// Regressions and improvements that somebody accepted, not counted above.
+    pub accepted: usize,
+}
+
+/// One comparison of one metric.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Name of the cell without the compared axis.
+    pub cell: String,
+    pub metric: String,
+    pub unit: String,
+    pub better: Better,
+    pub axis: String,
+    /// A regression here makes the exit status 1.
+    pub gate: bool,
+    pub baseline: String,
+    pub candidate: String,
+    pub baseline_median: Option<f64>,
+    pub candidate_median: Option<f64>,
+    /// For faces with columns of their own.
+    #[serde(skip)]
+    pub sides: [Option<Summary>; 2],
+    #[serde(flatten)]
+    pub comparison: Comparison,
+    /// What a rerun said of a finding; None where there was none.
+    pub confirmed: Option<bool>,
+    /// The acceptance that bears on this: it moved the baseline, or is about the candidate.
+    pub accepted: Option<i64>,
+    /// This very change was accepted: it does not gate and is counted as accepted.
+    pub is_accepted: bool,
+    /// Run steps of baseline and candidate.
+    #[serde(skip)]
+    pub runs: [u32; 2],
+    /// What the machine was like for the samples of each, where that differs.
+    #[serde(skip)]
+    pub differing: Option<[Key; 2]>,
+}
+
+/// A change that somebody accepted.
+#[derive(Clone, Debug, Serialize)]
+pub struct AcceptedRow {
+    pub id: i64,
+    pub what: String,
+    /// From which version on.
+    pub versions: Vec<String>,
+    /// Series, each a metric of a cell.
+    pub series: usize,
+    pub reason: String,
+    pub author: String,
+    /// ISO 8601, UTC.
+    pub at: String,
+    pub undone: Option<String>,
+}
+
+impl AcceptedRow {
+    /// None for one that was taken back.
+    pub fn of(acceptance: &Acceptance) -> Option<AcceptedRow> {
+        let row = AcceptedRow::of_any(acceptance);
+        row.undone.is_none().then_some(row)
+    }
+
+    pub fn of_any(acceptance: &Acceptance) -> AcceptedRow {
+        let versions: BTreeSet<&String> = acceptance.series.iter().map(|s| &s.version).collect();
+        AcceptedRow {
+            id: acceptance.id,
+            what: acceptance.what.clone(),
+            versions: versions.into_iter().cloned().collect(),
+            series: acceptance.series.len(),
+            reason: acceptance.reason.clone(),
+            author: acceptance.author.clone(),
+            at: time(acceptance.accepted_ms),
+            undone: acceptance.undone_ms.map(time),
+        }
+    }
+}
+
+/// Milliseconds since 1970 as ISO 8601, UTC, to the second.
+pub fn time(ms: i64) -> String {
+    let at = jiff::Timestamp::from_second(ms.div_euclid(1000));
+    at.map_or_else(|_| ms.to_string(), |at| at.to_string())
+}
+
+/// Judges all declared comparisons of a plan over the samples that there are.
+pub fn report(
+    plan: &Plan,
+    samples: &Samples,
+    beside: &Beside,
+    failed: Vec<Failed>,
+) -> Result<Report, Diagnostic> {
+    let answers = answers(plan, samples, beside)?;
+    let rows = answers.into_iter().map(|answer| row(plan, answer));
+    let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
+    report.failed = failed;
+    report.accepted = beside
+        .acceptances
+        .iter()
+        .filter_map(AcceptedRow::of)
+        .collect();
+    report.cells = CellRows::of(plan, samples)?;
+    Ok(report)
+}
+
+impl Row {
+    /// The verdict, and what became of it: `regression, confirmed`.
+    pub fn words(&self) -> String {
+        let verdict = self.comparison.verdict.name();
+        match self.confirmed {
+            _ if self.is_accepted => format!("{verdict}, accepted"),
+            Some(true) => format!("{verdict}, confirmed"),
+            _ => verdict.to_owned(),
+        }
+    }
+}
+
+impl Report {
+    /// A report of rows that are judged.
+    pub fn of(name: &str, about: &str, mut rows: Vec<Row>) -> Report {
+        let mut counts = Counts::default();
+        for row in &rows {
+            *match row.comparison.verdict {
+                _ if row.is_accepted => &mut counts.accepted,
+                Verdict::Regression => &mut counts.regression,
+                Verdict::Improvement => &mut counts.improvement,
+                Verdict::Same => &mut counts.same,
+                Verdict::Inconclusive => &mut counts.inconclusive,
+                Verdict::NothingMeasured => &mut counts.nothing_measured,
+            } += 1;
+        }
+        rows.sort_by(|a, b| {
+            rank(a)
+                .0
+                .cmp(&rank(b).0)
+                .then(rank(b).1.total_cmp(&rank(a).1))
+        });
+        Report {
+            format: FORMAT,
+            matrix: name.to_owned(),
+            about: about.to_owned(),
+            verdicts: rows,
+            failed: Vec::new(),
+            left_out: None,
+            counts,
+            accepted: Vec::new(),
+            cells: CellRows::default(),
+            environments: Vec::new(),
+            marks: Vec::new(),
+            monitors: Vec::new(),
+        }
+    }
+}
+
+/// Order of verdicts, and the size of the change within one.
+fn rank(row: &Row) -> (u8, f64) {
+    let order = match row.comparison.verdict {
+        Verdict::Regression => 0,
+        Verdict::Improvement => 1,
+        Verdict::NothingMeasured => 2,
+        Verdict::Inconclusive => 3,
+        Verdict::Same => 4,
+    };
+    (
+        order,
+        row.comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs()),
+    )
+}
+
+fn row(plan: &Plan, answer: Answer) -> Row {
+    let compare = &plan.compares[answer.compare];
+    let axis = compare.axis;
+    let rule = &plan.matrix.compares[compare.rule];
+    let tuple = |cell: u32| plan.cells.cell(cell as usize);
+    let label = |cell: u32| plan.cells.label(tuple(cell), axis).to_owned();
+    let accepted = answer.accepted.as_ref();
+    let is_about_candidate = accepted.is_some_and(|accepted| !accepted.moved);
+    let moved = accepted.filter(|accepted| accepted.moved);
+    let baseline = moved.map(|accepted| accepted.version.clone());
+    Row {
+        cell: plan.cells.name_without(tuple(answer.baseline), &[axis]),
+        metric: plan.matrix.metrics[answer.metric].name.clone(),
+        unit: answer.unit,
+        better: answer.question.better,
+        axis: plan.cells.axes[axis].name.clone(),
+        // What somebody accepted does not fail a second time.
+        gate: rule.gate && !is_about_candidate,
+        is_accepted: is_about_candidate && answer.comparison.verdict.is_change(),
+        baseline: baseline.unwrap_or_else(|| label(answer.baseline)),
+        candidate: label(answer.candidate),
+        baseline_median: answer.levels[0],
+        candidate_median: answer.levels[1],
+        sides: answer.sides,
+        comparison: answer.comparison,
+        confirmed: answer.confirmed,
+        accepted: answer.accepted.map(|accepted| accepted.id),
+        runs: [answer.baseline, answer.candidate]
+            .map(|cell| plan.steps.runs.of_cell[cell as usize]),
+        differing: answer.differing,
+    }
+}
+
+impl Report {
+    /// Leaves out the comparisons that an interrupted run has not come to.
+    pub fn leave_out_unmeasured(&mut self) {
+        self.verdicts
+            .retain(|row| row.comparison.verdict != Verdict::NothingMeasured);
+        self.counts.nothing_measured = 0;
+    }
+
+    /// A regression that must not pass.
+    pub fn has_gating_regression(&self) -> bool {
+        let mut rows = self.verdicts.iter();
+        rows.any(|row| row.gate && row.comparison.verdict == Verdict::Regression)
+    }
+
+    /// Samples were found for anything at all.
+    pub fn measured_anything(&self) -> bool {
+        let measured = |row: &Row| row.comparison.verdict != Verdict::NothingMeasured;
+        !self.cells.is_empty() || self.verdicts.iter().any(measured)
+    }
+}
