@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use matrix::config::matrix::Summary;
-use matrix::config::profile::{Choice, Knob, Resolved};
-use matrix::machine::counters::Series;
-use matrix::machine::environment::{Asked, capture};
+use matrix::config::matrix::SummaryRule;
+use matrix::config::profile::{Knob, KnobChoice, Resolved};
+use matrix::machine::counters::CounterSeries;
+use matrix::machine::environment::{CaptureRequest, capture};
 use matrix::machine::host::local::LocalHost;
 use matrix::machine::host::{Command, FileOp, FileReply, Host};
 use matrix::machine::tune::{apply, release};
@@ -59,7 +59,7 @@ async fn knobs(repeats: usize) -> Result<[f64; 3], Box<dyn Error>> {
     let knob = |n: usize| Knob {
         name: format!("knob {n}"),
         words: None,
-        choices: vec![Choice {
+        choices: vec![KnobChoice {
             pattern: path(n),
             value: "1".to_owned(),
             beside: None,
@@ -107,9 +107,9 @@ fn syncs() -> Result<String, Box<dyn Error>> {
 
 async fn environment() -> Result<f64, Box<dyn Error>> {
     let host = LocalHost::new("here")?;
-    let asked = Asked {
+    let asked = CaptureRequest {
         path: Some(std::env::current_dir()?),
-        ..Asked::default()
+        ..CaptureRequest::default()
     };
     let mut times = Vec::new();
     for _ in 0..REPEATS {
@@ -136,7 +136,7 @@ async fn monitors() -> Result<f64, Box<dyn Error>> {
         };
         services.push(host.start(command).await?);
     }
-    let mut series: [Series; FILES.len()] = Default::default();
+    let mut series: [CounterSeries; FILES.len()] = Default::default();
     let clock = Instant::now();
     while clock.elapsed() < MONITORED {
         let read = |path: &str| FileOp::Read {
@@ -152,7 +152,7 @@ async fn monitors() -> Result<f64, Box<dyn Error>> {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     for mut series in series {
-        series.values(Summary::Rate)?;
+        series.values(SummaryRule::Rate)?;
         let mut gzip = GzEncoder::new(Vec::new(), Compression::default());
         gzip.write_all(&series.texts())?;
         gzip.finish()?;

@@ -1,8 +1,8 @@
 //! Owns the tests of change points and of what a night adds to them, as a caller sees them.
 //! Does not know how they are looked for.
 
-use matrix::judge::changepoint::{Kind, Options, changes};
-use matrix::judge::history::{Standing, append, review};
+use matrix::judge::changepoint::{ChangeKind, DetectorOptions, changes};
+use matrix::judge::history::{ChangeStanding, append, review};
 use matrix::judge::stats::student_quantile;
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn series(n: usize, level: impl Fn(usize) -> f64) -> Vec<Option<f64>> {
 }
 
 fn indices(series: &[Option<f64>]) -> Vec<usize> {
-    changes(series, &Options::default())
+    changes(series, &DetectorOptions::default())
         .iter()
         .map(|change| change.index)
         .collect()
@@ -73,14 +73,14 @@ fn gaps_are_passed_over_and_counted() {
 fn a_change_tells_its_size() {
     let found = changes(
         &series(200, |i| if i < 90 { 50.0 } else { 55.0 }),
-        &Options::default(),
+        &DetectorOptions::default(),
     );
     let [low, high] = found[0].ci95.unwrap();
     assert!(low < 1.1 && 1.1 < high && high - low < 0.01, "{found:?}");
     assert!((found[0].before - 50.0).abs() < 0.3 && (found[0].after - 55.0).abs() < 0.3);
     let across = changes(
         &series(80, |i| if i < 40 { -5.0 } else { 5.0 }),
-        &Options::default(),
+        &DetectorOptions::default(),
     );
     assert_eq!((across[0].index, across[0].ratio), (40, None));
 }
@@ -88,9 +88,9 @@ fn a_change_tells_its_size() {
 #[test]
 fn changes_too_small_to_matter_are_left_out() {
     let all = series(300, |i| [100.0, 103.0, 120.0][i / 100]);
-    let options = Options {
+    let options = DetectorOptions {
         min_effect: 0.05,
-        ..Options::default()
+        ..DetectorOptions::default()
     };
     assert_eq!(indices(&all), [100, 200]);
     let found = changes(&all, &options);
@@ -98,9 +98,9 @@ fn changes_too_small_to_matter_are_left_out() {
 }
 
 fn levels_only(series: &[Option<f64>]) -> Vec<usize> {
-    let options = Options {
+    let options = DetectorOptions {
         trends: false,
-        ..Options::default()
+        ..DetectorOptions::default()
     };
     let found = changes(series, &options);
     found.iter().map(|change| change.index).collect()
@@ -129,18 +129,18 @@ fn a_trend_that_bends_is_one_change_and_not_a_flight_of_steps() {
 #[test]
 fn a_bend_has_no_ratio_and_no_smallest_size() {
     let all = series(240, |i| 100.0 + 0.3 * (i as f64 - 180.0).abs());
-    let options = Options {
+    let options = DetectorOptions {
         min_effect: 0.5,
-        ..Options::default()
+        ..DetectorOptions::default()
     };
     let found = changes(&all, &options);
     let told: Vec<_> = found.iter().map(|c| (c.kind, c.ratio, c.ci95)).collect();
-    let is_bend = |it: &_| *it == (Kind::Bend, None, None);
+    let is_bend = |it: &_| *it == (ChangeKind::Bend, None, None);
     assert!(!told.is_empty() && told.iter().all(is_bend), "{told:?}");
     let levels = changes(&series(100, |i| if i < 50 { 1.0 } else { 2.0 }), &options);
     assert_eq!(
         levels.iter().map(|c| c.kind).collect::<Vec<_>>(),
-        [Kind::Level]
+        [ChangeKind::Level]
     );
 }
 
@@ -189,7 +189,7 @@ proptest! {
             1 => Just(Some(-1e-300)),
         ], 0..80),
     ) {
-        let found = changes(&values, &Options::default());
+        let found = changes(&values, &DetectorOptions::default());
         prop_assert!(found.windows(2).all(|pair| pair[0].index + 5 <= pair[1].index));
         for change in &found {
             prop_assert!(values[change.index].is_some());
@@ -197,7 +197,7 @@ proptest! {
             let numbers = change.ratio.into_iter().chain(change.ci95.into_iter().flatten());
             prop_assert!(numbers.into_iter().all(f64::is_finite), "{change:?}");
         }
-        prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &Options::default())));
+        prop_assert_eq!(format!("{found:?}"), format!("{:?}", changes(&values, &DetectorOptions::default())));
     }
 }
 
@@ -212,7 +212,7 @@ fn nights_add_changes_and_never_move_reported_ones() {
     let all = stepped(400, &[(60, 1.1), (150, 0.95), (320, 1.08)]);
     let mut reported: Vec<usize> = Vec::new();
     for night in 1..=all.len() {
-        let new = append(&all[..night], &reported, &Options::default());
+        let new = append(&all[..night], &reported, &DetectorOptions::default());
         assert!(
             new.iter()
                 .all(|change| reported.iter().all(|old| change.index > *old))
@@ -220,38 +220,41 @@ fn nights_add_changes_and_never_move_reported_ones() {
         reported.extend(new.iter().map(|change| change.index));
     }
     assert_eq!(reported, [60, 150, 320]);
-    let fresh = changes(&all, &Options::default());
+    let fresh = changes(&all, &DetectorOptions::default());
     assert_eq!(
-        review(&reported, &fresh, &Options::default()),
-        [Standing::Stands; 3]
+        review(&reported, &fresh, &DetectorOptions::default()),
+        [ChangeStanding::Stands; 3]
     );
 }
 
 #[test]
 fn a_review_says_what_moved_and_what_went() {
-    let fresh = changes(&stepped(200, &[(100, 1.2)]), &Options::default());
-    let got = review(&[40, 98, 100], &fresh, &Options::default());
+    let fresh = changes(&stepped(200, &[(100, 1.2)]), &DetectorOptions::default());
+    let got = review(&[40, 98, 100], &fresh, &DetectorOptions::default());
     assert_eq!(
         got,
         [
-            Standing::Gone,
-            Standing::Moved { to: 100 },
-            Standing::Stands
+            ChangeStanding::Gone,
+            ChangeStanding::Moved { to: 100 },
+            ChangeStanding::Stands
         ]
     );
 }
 
 #[test]
 fn an_empty_series_and_a_report_beyond_its_end_are_fine() {
-    assert_eq!(append(&[], &[], &Options::default()), []);
-    assert_eq!(append(&stepped(30, &[]), &[50], &Options::default()), []);
+    assert_eq!(append(&[], &[], &DetectorOptions::default()), []);
+    assert_eq!(
+        append(&stepped(30, &[]), &[50], &DetectorOptions::default()),
+        []
+    );
 }
 
 /// The points of all nights, each appended to what was reported before.
 fn night_by_night(series: &[Option<f64>]) -> Vec<usize> {
     let mut reported: Vec<usize> = Vec::new();
     for night in 1..=series.len() {
-        let new = append(&series[..night], &reported, &Options::default());
+        let new = append(&series[..night], &reported, &DetectorOptions::default());
         reported.extend(new.iter().map(|change| change.index));
     }
     reported

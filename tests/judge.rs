@@ -1,9 +1,9 @@
 //! Owns the tests of comparisons and verdicts as a caller sees them.
 //! Does not know the estimators' own tests: those stand beside them in `judge`.
 
+use matrix::base::sample::{Better, Sample};
 use matrix::judge::stats::{POOLED_MIN, Prior, pooled};
 use matrix::judge::verdict::*;
-use matrix::base::sample::{Better, Sample};
 
 use proptest::prelude::*;
 
@@ -446,9 +446,9 @@ fn evidence_ranks_clear_shifts_before_wild_samples() {
 }
 
 mod confirmation {
+    use matrix::base::sample::Better;
     use matrix::judge::confirm::*;
     use matrix::judge::verdict::{Comparison, Question, Verdict, compare_values};
-    use matrix::base::sample::Better;
 
     const QUESTION: Question = Question {
         better: Better::Lower,
@@ -594,8 +594,8 @@ mod confirmation {
 }
 
 mod monitors {
-    use matrix::judge::monitors::*;
     use matrix::base::sample::Sample;
+    use matrix::judge::monitors::*;
 
     const MONITORS: usize = 200;
     const TRIALS: u64 = 100;
@@ -653,7 +653,8 @@ mod monitors {
             let found = moved(&watched.collect::<Vec<_>>());
             let named = |name: &str| found.iter().any(|moved| moved.monitor == name);
             missed += usize::from(!named("m17")) + usize::from(!named("m111"));
-            let is_other = |moved: &&Moved| !["m17", "m111"].contains(&moved.monitor.as_str());
+            let is_other =
+                |moved: &&MovedMonitor| !["m17", "m111"].contains(&moved.monitor.as_str());
             others += found.iter().filter(is_other).count();
         }
         assert_eq!(missed, 0);
@@ -711,9 +712,9 @@ mod power {
 }
 
 mod table {
+    use matrix::base::sample::Better;
     use matrix::judge::table::*;
     use matrix::judge::verdict::Verdict;
-    use matrix::base::sample::Better;
 
     #[test]
     fn lkp_columns() {

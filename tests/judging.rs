@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::process::{Command, Output};
 
-use matrix::machine::environment::Environment;
-use matrix::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart, Store};
 use matrix::base::key::Key;
 use matrix::base::sample::Better;
+use matrix::edge::store::{AttemptOutcome, NewAttempt, NewReading, SessionStart, StepKind, Store};
+use matrix::machine::environment::Environment;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -602,7 +602,7 @@ fn nights_with_environments(lab: &Lab, control: f64) {
                 let version = format!("n{version}");
                 let attempt = NewAttempt {
                     session,
-                    kind: Kind::Run,
+                    kind: StepKind::Run,
                     key: Key::of(version.as_bytes()),
                     round,
                     cell: &format!("version={version},machine=x,bs=4k"),
@@ -610,7 +610,7 @@ fn nights_with_environments(lab: &Lab, control: f64) {
                     version: &version,
                     started_ms: i64::from(night) * 1000 + i64::from(round),
                     duration: std::time::Duration::ZERO,
-                    outcome: Outcome::Ok,
+                    outcome: AttemptOutcome::Ok,
                     reason: "",
                     environment: Some(environment),
                     log: None,

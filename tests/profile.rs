@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use matrix::config::profile::{Chain, Facts, Resolved, load, parse};
 use matrix::base::diag::{Diagnostic, Sources, Span};
+use matrix::config::profile::{Chain, Facts, Resolved, load, parse};
 
 /// A profile of a folder with those that it extends, resolved on a machine with one NVMe disk.
 fn resolve(folder: &Path, name: &str, sources: &mut Sources) -> (Chain, Resolved, Vec<Diagnostic>) {

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use matrix::base::sample::{Better, Sample};
 use matrix::judge::confirm::{self, Policy};
 use matrix::judge::stats::{self, Prior};
 use matrix::judge::verdict::{
     Comparison, Noise, Question, Verdict, compare, decide, evidence, noise_within,
 };
-use matrix::base::sample::{Better, Sample};
 
 use statrs::function::beta::beta_reg;
 

@@ -1,7 +1,7 @@
 //! Owns protocol CP: one step in real noise, found or not, and false points in quiet series.
 //! Does not know how a change is detected.
 
-use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::changepoint::{DetectorOptions, changes};
 use matrix::judge::history::append;
 
 use crate::data::{Pool, Random, blocks, pools};
@@ -68,7 +68,7 @@ fn protocol(name: &str, series: usize, find: fn(&[Option<f64>]) -> Vec<usize>, a
 fn nightly(series: &[Option<f64>]) -> Vec<usize> {
     let mut reported: Vec<usize> = Vec::new();
     for night in 1..=series.len() {
-        let new = append(&series[..night], &reported, &Options::default());
+        let new = append(&series[..night], &reported, &DetectorOptions::default());
         reported.extend(new.iter().map(|change| change.index));
     }
     reported
@@ -90,7 +90,7 @@ pub fn draw(pools: &[Pool], step: Option<(usize, f64)>, random: &mut Random) -> 
 }
 
 fn found(series: &[Option<f64>]) -> Vec<usize> {
-    changes(series, &Options::default())
+    changes(series, &DetectorOptions::default())
         .iter()
         .map(|change| change.index)
         .collect()

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::changepoint::{DetectorOptions, changes};
 use matrix::judge::history::append;
 
 use crate::data::{Pool, Random, blocks, pools};
@@ -17,7 +17,7 @@ pub fn run(quick: bool) {
     let count = if quick { 1000 } else { 10_000 };
     let mut random = Random(3);
     let series: Vec<Vec<Option<f64>>> = (0..count).map(|_| draw(&pools, &mut random)).collect();
-    let options = Options::default();
+    let options = DetectorOptions::default();
     let full = timed(&series, |series| changes(series, &options).len());
     let reported: Vec<(&Vec<Option<f64>>, Vec<usize>)> = series
         .iter()
@@ -28,7 +28,7 @@ pub fn run(quick: bool) {
             )
         })
         .collect();
-    let levels = Options {
+    let levels = DetectorOptions {
         trends: false,
         ..options
     };

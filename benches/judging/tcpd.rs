@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use matrix::judge::changepoint::{Options, changes};
+use matrix::judge::changepoint::{DetectorOptions, changes};
 use serde_json::Value;
 
 use crate::cp::f1;
@@ -27,11 +27,11 @@ pub fn run() {
         &annotations,
         "",
         ["at least 0.80", "at least 0.72"],
-        &Options::default(),
+        &DetectorOptions::default(),
     );
-    let levels = Options {
+    let levels = DetectorOptions {
         trends: false,
-        ..Options::default()
+        ..DetectorOptions::default()
     };
     protocol(&read, &annotations, ", levels alone", [""; 2], &levels);
 }
@@ -41,7 +41,7 @@ fn protocol(
     annotations: &serde_json::Map<String, Value>,
     what: &str,
     asked: [&str; 2],
-    options: &Options,
+    options: &DetectorOptions,
 ) {
     let mut scores = BTreeMap::new();
     for (name, marks) in annotations {

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Bytes of one pattern.
 pub const PATTERN_BYTES_MAX: usize = 1024;
-/// Segments (parts between slashes) of one pattern; a [`State`] has a bit for each.
+/// Segments (parts between slashes) of one pattern; a [`MatchState`] has a bit for each.
 pub const SEGMENTS_MAX: usize = 60;
 
 /// A glob over the paths of a tree, relative to its root, with `/` between segments.
@@ -50,9 +50,9 @@ enum Token {
 
 /// How far a pattern has been matched by the folders walked so far: a set of segment indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct State(u64);
+pub struct MatchState(u64);
 
-impl State {
+impl MatchState {
     /// Nothing below the folder can match.
     pub fn is_dead(self) -> bool {
         self.0 == 0
@@ -129,12 +129,12 @@ impl Pattern {
     }
 
     /// The state at the root of a tree.
-    pub fn start(&self) -> State {
+    pub fn start(&self) -> MatchState {
         self.close(1)
     }
 
     /// The state after the entry `name` of a folder.
-    pub fn enter(&self, state: State, name: &str) -> State {
+    pub fn enter(&self, state: MatchState, name: &str) -> MatchState {
         let mut next = 0u64;
         for (i, segment) in self.segments.iter().enumerate() {
             if state.0 & (1 << i) == 0 {
@@ -150,12 +150,12 @@ impl Pattern {
     }
 
     /// Whether a file that was entered with this state is meant.
-    pub fn accepts(&self, state: State) -> bool {
+    pub fn accepts(&self, state: MatchState) -> bool {
         state.0 & (1 << self.segments.len()) != 0
     }
 
     /// Whether every file below a folder that was entered with this state is meant.
-    pub fn covers_below(&self, state: State) -> bool {
+    pub fn covers_below(&self, state: MatchState) -> bool {
         if self.literal {
             return self.accepts(state);
         }
@@ -169,13 +169,13 @@ impl Pattern {
     }
 
     /// `**` may also stand for no folder at all.
-    fn close(&self, mut bits: u64) -> State {
+    fn close(&self, mut bits: u64) -> MatchState {
         for (i, segment) in self.segments.iter().enumerate() {
             if bits & (1 << i) != 0 && *segment == Segment::AnyDepth {
                 bits |= 1 << (i + 1);
             }
         }
-        State(bits)
+        MatchState(bits)
     }
 }
 

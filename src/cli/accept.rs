@@ -10,15 +10,15 @@ use serde_json::json;
 use super::past::Records;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
-use crate::report::changes::causes;
-use crate::verdicts::report::{AcceptedRow, FORMAT};
-use crate::report::text::accepted_line;
-use crate::run::command::now_ms;
-use crate::verdicts::history::Point;
-use crate::run::progress::say;
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::units::count;
+use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
+use crate::report::changes::causes;
+use crate::report::text::accepted_line;
+use crate::run::command::now_ms;
+use crate::run::progress::say;
+use crate::verdicts::history::Point;
+use crate::verdicts::report::{AcceptedRow, FORMAT};
 
 #[derive(Debug, Args)]
 pub struct AcceptArgs {

@@ -8,19 +8,19 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{Choosing, Ran, Session, signals};
+use super::session::{Ran, SelectionArgs, Session, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit};
+use crate::base::diag::{Sources, suggest};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
 use crate::edge::store::Store;
 use crate::report::calibration::{Calibration, text};
-use crate::verdicts::report::FORMAT;
-use crate::run::strategy::calibrate::calibrated;
-use crate::run::execute::Tally;
-use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
-use crate::run::progress::say;
 use crate::resolve::samples::Samples;
-use crate::base::diag::{Sources, suggest};
+use crate::run::execute::Tally;
+use crate::run::progress::say;
+use crate::run::strategy::calibrate::calibrated;
+use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
+use crate::verdicts::report::FORMAT;
 
 /// The preset that the smallest effect is told for, where the matrix has it.
 const NIGHTLY: &str = "nightly";
@@ -78,7 +78,7 @@ async fn measured(
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let progress = progress(None)?;
-    let choosing = Choosing::default();
+    let choosing = SelectionArgs::default();
     let session = Session {
         common: &args.common,
         choosing: &choosing,

@@ -10,21 +10,21 @@ use serde_json::{Value, json};
 use super::Common;
 use super::load::load;
 use super::show::Stop;
-use crate::plan::dag::Plan;
-use crate::verdicts::report::FORMAT;
-use crate::resolve::lookup::StepTimes;
 use crate::base::diag::Sources;
 use crate::base::key::Key;
 use crate::base::units::{count, show_duration};
+use crate::plan::dag::Plan;
+use crate::resolve::lookup::StepTimes;
+use crate::verdicts::report::FORMAT;
 
 /// Cells of each list that are printed.
 const CELLS_MAX: usize = 20;
 
 /// What one side of a difference would measure: cell → key, and how long that takes.
-struct Side(BTreeMap<String, (Key, Duration)>);
+struct DiffSide(BTreeMap<String, (Key, Duration)>);
 
 /// Cells that differ.
-pub struct Difference {
+pub struct PlanDifference {
     added: Vec<String>,
     removed: Vec<String>,
     affected: Vec<String>,
@@ -34,7 +34,7 @@ pub struct Difference {
 }
 
 /// The difference between two versions under one matrix.
-pub async fn versions(common: &Common, from: &str, to: &str) -> Result<Difference, Stop> {
+pub async fn versions(common: &Common, from: &str, to: &str) -> Result<PlanDifference, Stop> {
     let of = |version: &str| Common {
         versions: vec![version.to_owned()],
         against: None,
@@ -44,7 +44,7 @@ pub async fn versions(common: &Common, from: &str, to: &str) -> Result<Differenc
 }
 
 /// The difference that an edited matrix makes against an older text of it.
-pub async fn matrices(common: &Common, base: &std::path::Path) -> Result<Difference, Stop> {
+pub async fn matrices(common: &Common, base: &std::path::Path) -> Result<PlanDifference, Stop> {
     let old = Common {
         matrix: base.to_owned(),
         ..common.clone()
@@ -52,7 +52,7 @@ pub async fn matrices(common: &Common, base: &std::path::Path) -> Result<Differe
     Ok(difference(side(&old).await?, side(common).await?))
 }
 
-async fn side(common: &Common) -> Result<Side, Stop> {
+async fn side(common: &Common) -> Result<DiffSide, Stop> {
     let mut sources = Sources::default();
     let loaded = load(common, &mut sources)?;
     let looked = loaded.look(common).await?;
@@ -62,7 +62,7 @@ async fn side(common: &Common) -> Result<Side, Stop> {
     let past = StepTimes::of(&plan, store.as_ref(), &|_| true)?;
     let rounds = plan.repeat.min;
     let cells = past.with(|durations| keyed(&plan, &|key| (durations.run)(key) * rounds));
-    Ok(Side(cells))
+    Ok(DiffSide(cells))
 }
 
 fn keyed(plan: &Plan, duration: &dyn Fn(Key) -> Duration) -> BTreeMap<String, (Key, Duration)> {
@@ -79,7 +79,7 @@ fn keyed(plan: &Plan, duration: &dyn Fn(Key) -> Duration) -> BTreeMap<String, (K
         .collect()
 }
 
-fn difference(from: Side, to: Side) -> Difference {
+fn difference(from: DiffSide, to: DiffSide) -> PlanDifference {
     let (from, to) = (from.0, to.0);
     let names = |which: &dyn Fn(&String) -> bool, side: &BTreeMap<String, (Key, Duration)>| {
         side.keys()
@@ -90,7 +90,7 @@ fn difference(from: Side, to: Side) -> Difference {
     let added = names(&|name| !from.contains_key(name), &to);
     let differs = |name: &String| from.get(name).is_some_and(|(key, _)| *key != to[name].0);
     let affected = names(&differs, &to);
-    Difference {
+    PlanDifference {
         removed: names(&|name| !to.contains_key(name), &from),
         total: to.len(),
         duration: added.iter().chain(&affected).map(|name| to[name].1).sum(),
@@ -99,7 +99,7 @@ fn difference(from: Side, to: Side) -> Difference {
     }
 }
 
-impl Difference {
+impl PlanDifference {
     pub fn json(&self) -> Value {
         json!({
             "format": FORMAT,

@@ -7,14 +7,14 @@ use clap::Args;
 use serde::Serialize;
 
 use super::load::load;
-use super::session::Choosing;
+use super::session::SelectionArgs;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::explain::{Explanation, explain as explain_cell};
-use crate::plan::commands::{Places, show_words};
-use crate::verdicts::report::FORMAT;
-use crate::resolve::lookup;
 use crate::base::diag::Sources;
+use crate::plan::commands::{Places, show_words};
+use crate::plan::explain::{Explanation, explain as explain_cell};
+use crate::resolve::lookup;
+use crate::verdicts::report::FORMAT;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -56,7 +56,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;
     let chosen =
-        Choosing::default().choose(&plan, &loaded, &looked.machines, store.as_ref(), None)?;
+        SelectionArgs::default().choose(&plan, &loaded, &looked.machines, store.as_ref(), None)?;
     let failures = match &store {
         Some(store) => lookup::failures(&plan, store)?,
         None => Default::default(),

@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::Exit;
 use super::show::{self, Stop};
-use crate::edge::artifact::Artifacts;
-use crate::edge::store::Store;
-use crate::verdicts::report::FORMAT;
 use crate::base::diag::Sources;
 use crate::base::key::Key;
 use crate::base::units::{count, parse_duration, parse_size, show_value};
+use crate::edge::artifact::Artifacts;
+use crate::edge::store::Store;
+use crate::verdicts::report::FORMAT;
 
 #[derive(Debug, Args)]
 pub struct GcArgs {

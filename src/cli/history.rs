@@ -8,18 +8,18 @@ use clap::Args;
 use super::past::Records;
 use super::show::{self, Stop};
 use super::{Common, Exit};
+use crate::base::diag::{Sources, suggest};
 use crate::edge::csv::read_series;
 use crate::edge::store::SeriesId;
-use crate::judge::changepoint::{Options, changes as change_points};
+use crate::judge::changepoint::{DetectorOptions, changes as change_points};
 use crate::report::changes::{
     Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
     causes_text, file_text, history_text,
 };
-use crate::verdicts::report::{AcceptedRow, FORMAT, time};
-use crate::verdicts::changes::{differences, tell};
 use crate::run::command::now_ms;
+use crate::verdicts::changes::{differences, tell};
 use crate::verdicts::history::PastSeries;
-use crate::base::diag::{Sources, suggest};
+use crate::verdicts::report::{AcceptedRow, FORMAT, time};
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
@@ -88,7 +88,7 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
     let told = |(name, points): (String, Vec<Option<f64>>)| FileSeries {
         name,
         points: points.iter().flatten().count(),
-        changes: change_points(&points, &Options::default())
+        changes: change_points(&points, &DetectorOptions::default())
             .into_iter()
             .map(|change| FileChange {
                 revision: table.revisions[change.index].clone(),

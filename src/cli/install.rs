@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::show::Stop;
+use crate::base::diag::Diagnostic;
 use crate::config::matrix::Matrix;
 use crate::machine::host::{Cancel, Command, FileOp, Host};
 use crate::resolve::prepare::Machines;
 use crate::run::progress::say;
-use crate::base::diag::Diagnostic;
 
 /// For one call of the package manager.
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(1800);

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::show::{self, Stop};
 use super::{Common, Exit, profiles};
+use crate::base::diag::{Diagnostic, Sources, Span};
+use crate::base::key::Key;
 use crate::config::decode;
 use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Via};
 use crate::config::profile::Chain;
@@ -13,16 +15,14 @@ use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
 use crate::edge::parse::Parser;
 use crate::edge::store::{Store, StoreErrorKind};
-use crate::plan::cell::{Choice, values_of};
+use crate::plan::cell::{CellChoice, values_of};
 use crate::plan::dag::{self, Plan};
 use crate::plan::selector::slips;
 use crate::plan::steps::Digests;
-use crate::resolve::prepare::{Machines, Options};
+use crate::resolve::prepare::{Machines, PrepareOptions};
+use crate::resolve::versions::{VersionRequest, Versions, World};
 use crate::run::progress::say;
 use crate::run::tune;
-use crate::resolve::versions::{Versions, Wanted, World};
-use crate::base::diag::{Diagnostic, Sources, Span};
-use crate::base::key::Key;
 
 /// A matrix and what the command line says about it.
 pub struct Loaded {
@@ -41,7 +41,7 @@ pub struct Loaded {
 }
 
 /// What was found out about the world.
-pub struct Looked {
+pub struct Targets {
     pub machines: Machines,
     pub versions: Versions,
     against: Option<String>,
@@ -49,8 +49,8 @@ pub struct Looked {
 
 impl Loaded {
     /// Looks at all machines and versions.
-    pub async fn look(&self, common: &Common) -> Result<Looked, Stop> {
-        let wanted = Wanted {
+    pub async fn look(&self, common: &Common) -> Result<Targets, Stop> {
+        let wanted = VersionRequest {
             versions: &common.versions,
             against: common.against.as_deref(),
             repo: common.repo.as_deref(),
@@ -61,7 +61,7 @@ impl Loaded {
             .warnings
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
-        Ok(Looked {
+        Ok(Targets {
             machines: self.machines(&versions).await?,
             against: versions.against(&wanted),
             versions,
@@ -72,7 +72,7 @@ impl Loaded {
     pub async fn machines(&self, versions: &Versions) -> Result<Machines, Stop> {
         let machines = self.matrix.machines.iter();
         let names: Vec<String> = machines.map(|machine| machine.name.clone()).collect();
-        let options = Options {
+        let options = PrepareOptions {
             state: &self.state,
             lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
         };
@@ -93,7 +93,7 @@ impl Loaded {
     }
 
     /// A subject that is only built has nothing to measure without a version.
-    pub fn has_something_to_measure(&self, looked: &Looked) -> Result<(), Stop> {
+    pub fn has_something_to_measure(&self, looked: &Targets) -> Result<(), Stop> {
         let subject = &self.matrix.subject;
         let is_only_built = subject.git.is_some() && subject.installed.is_empty();
         let mut machines = looked.machines.iter();
@@ -110,7 +110,7 @@ impl Loaded {
     /// The digests that a plan is made from, as they stand now.
     pub fn world<'a>(
         &'a self,
-        looked: &'a Looked,
+        looked: &'a Targets,
         store: Option<&Store>,
     ) -> Result<World<'a>, Stop> {
         Ok(World {
@@ -122,8 +122,8 @@ impl Loaded {
     }
 
     /// The plan; a plan without cells stops the verb.
-    pub fn plan(&self, common: &Common, looked: &Looked, world: &World) -> Result<Plan<'_>, Stop> {
-        let choice = Choice {
+    pub fn plan(&self, common: &Common, looked: &Targets, world: &World) -> Result<Plan<'_>, Stop> {
+        let choice = CellChoice {
             preset: common.preset.as_deref(),
             versions: match common.versions.is_empty() && common.against.is_none() {
                 true => Vec::new(),
@@ -138,7 +138,7 @@ impl Loaded {
 
     /// The plan as far as names go: of versions by their labels, on machines that nobody has looked at.
     pub fn plan_of_names(&self, common: &Common, versions: Vec<String>) -> Result<Plan<'_>, Stop> {
-        let choice = Choice {
+        let choice = CellChoice {
             preset: common.preset.as_deref(),
             versions,
             against: None,
@@ -148,7 +148,7 @@ impl Loaded {
         self.planned(&choice, &Unlooked)
     }
 
-    fn planned(&self, choice: &Choice, digests: &dyn Digests) -> Result<Plan<'_>, Stop> {
+    fn planned(&self, choice: &CellChoice, digests: &dyn Digests) -> Result<Plan<'_>, Stop> {
         let plan = dag::plan(&self.matrix, choice, digests).map_err(Stop::usage)?;
         match plan.cells.is_empty() {
             true => Err(self.nothing_selected(&plan)),

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::verdicts::report::FORMAT;
 use crate::base::diag::{Diagnostic, Sources};
+use crate::verdicts::report::FORMAT;
 
 #[derive(Debug, Args)]
 pub struct LogArgs {

@@ -9,18 +9,20 @@ use serde_json::{Value, json};
 use super::run::block_on;
 use super::show::{self, Stop};
 use super::{Exit, profiles};
+use crate::base::diag::Sources;
+use crate::base::units::{count, show_time};
 use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
-use crate::machine::environment::Asked;
+use crate::machine::environment::CaptureRequest;
 use crate::machine::host::local::LocalHost;
 use crate::machine::host::{Cancel, Holder, Host, Lock, lock_is_free};
 use crate::machine::quiet::{self, Limits};
-use crate::machine::tune::{self, Outcome, Place, Refusal, Reverted, Row, Status, TuneError};
-use crate::verdicts::report::FORMAT;
+use crate::machine::tune::{
+    self, JournalPlace, KnobOutcome, KnobRow, Refusal, Reverted, Status, TuneError,
+};
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
-use crate::base::diag::Sources;
-use crate::base::units::{count, show_time};
+use crate::verdicts::report::FORMAT;
 
 /// Lines about ended processes.
 const ENDED_MAX: usize = 4;
@@ -28,14 +30,14 @@ const ENDED_MAX: usize = 4;
 #[derive(Debug, Args)]
 pub struct MachineArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: MachineVerb,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum MachineVerb {
     /// Apply a profile until `matrix machine revert`
     Tune {
         /// A name in `profiles` here or in the folder above, or a path that ends with `.kdl`
@@ -78,7 +80,7 @@ pub fn machine(args: MachineArgs) -> Exit {
     }
 }
 
-async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
+async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, Stop> {
     let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
     let place = tune::place(lock.as_deref());
     let mut host = LocalHost::new("local")?;
@@ -86,16 +88,16 @@ async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
         host = host.with_lock(lock);
     }
     match verb {
-        Verb::Tune { profile, dry_run } => {
+        MachineVerb::Tune { profile, dry_run } => {
             let resolved = resolved(&host, profile, sources).await?;
             match dry_run {
                 true => preview(&host, &resolved).await,
                 false => tune(&host, &resolved, &place).await,
             }
         }
-        Verb::Revert => revert(&host, &place).await,
-        Verb::Status => status(&host, &place).await,
-        Verb::Facts => {
+        MachineVerb::Revert => revert(&host, &place).await,
+        MachineVerb::Status => status(&host, &place).await,
+        MachineVerb::Facts => {
             let facts = own_facts(&host).await?;
             let lines = facts
                 .iter()
@@ -106,15 +108,15 @@ async fn carry_out(verb: &Verb, sources: &mut Sources) -> Result<Told, Stop> {
                 exit: Exit::Fine,
             })
         }
-        Verb::Check => check(&host).await,
+        MachineVerb::Check => check(&host).await,
     }
 }
 
 async fn own_facts(host: &dyn Host) -> Result<Facts, Stop> {
     let here = std::env::current_dir().ok();
-    let asked = Asked {
+    let asked = CaptureRequest {
         path: here,
-        ..Asked::default()
+        ..CaptureRequest::default()
     };
     Ok(facts(host, &Facts::new(), &asked).await?)
 }
@@ -166,7 +168,7 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
     })
 }
 
-async fn tune(host: &dyn Host, profile: &Resolved, place: &Place) -> Result<Told, Stop> {
+async fn tune(host: &dyn Host, profile: &Resolved, place: &JournalPlace) -> Result<Told, Stop> {
     let _lock = lock(host, "machine tune").await?;
     if let Some(what) = tune::of_root(host, place).await {
         return Err(TuneError::OfRoot(what).into());
@@ -208,7 +210,7 @@ async fn tune(host: &dyn Host, profile: &Resolved, place: &Place) -> Result<Told
     })
 }
 
-async fn revert(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
+async fn revert(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
     let _lock = lock(host, "machine revert").await?;
     // What a dead run has left running would hold its cgroup.
     let mut lines = host.clean().await?;
@@ -238,18 +240,18 @@ async fn revert(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
     })
 }
 
-fn outcome(outcome: &Outcome) -> &'static str {
+fn outcome(outcome: &KnobOutcome) -> &'static str {
     match outcome {
-        Outcome::PutBack => "put_back",
-        Outcome::AlreadyBack => "already_back",
-        Outcome::ChangedByOthers { .. } => "changed_by_others",
-        Outcome::Gone => "gone",
-        Outcome::Rebooted => "rebooted",
-        Outcome::Failed { .. } => "failed",
+        KnobOutcome::PutBack => "put_back",
+        KnobOutcome::AlreadyBack => "already_back",
+        KnobOutcome::ChangedByOthers { .. } => "changed_by_others",
+        KnobOutcome::Gone => "gone",
+        KnobOutcome::Rebooted => "rebooted",
+        KnobOutcome::Failed { .. } => "failed",
     }
 }
 
-async fn status(host: &dyn Host, place: &Place) -> Result<Told, Stop> {
+async fn status(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
     let (mut lines, mut document) = match tune::status(host, &place.own).await? {
         Status::None => (
             vec!["no profile is in force".to_owned()],
@@ -340,14 +342,14 @@ async fn check(host: &dyn Host) -> Result<Told, Stop> {
     })
 }
 
-fn show_row(row: &Row) -> String {
+fn show_row(row: &KnobRow) -> String {
     match row.old == row.new {
         true => format!("{}: `{}` already", row.path, row.new),
         false => format!("{}: `{}` → `{}`", row.path, row.old, row.new),
     }
 }
 
-fn rows_json(rows: &[Row]) -> Vec<Value> {
+fn rows_json(rows: &[KnobRow]) -> Vec<Value> {
     rows.iter()
         .map(|row| json!({ "knob": row.knob, "path": row.path, "old": row.old, "new": row.new }))
         .collect()

@@ -10,12 +10,12 @@ use serde_json::json;
 use super::Exit;
 use super::load::in_words;
 use super::show::{self, Stop};
-use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
-use crate::verdicts::report::FORMAT;
-use crate::report::text;
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::sample::{Ended, Parsed};
 use crate::base::units::show_value;
+use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
+use crate::report::text;
+use crate::verdicts::report::FORMAT;
 
 #[derive(Debug, Args)]
 pub struct ParseArgs {

@@ -6,17 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::load::{Loaded, load};
 use super::show::Stop;
 use super::{Common, Exit};
-use crate::edge::store::{Acceptance, SeriesId, Store};
-use crate::judge::history::Standing;
-use crate::plan::cell::Cells;
-use crate::report::changes::{CellChange, direction};
-use crate::verdicts::report::time;
-use crate::verdicts::changes::{Moved, look};
-use crate::verdicts::comparisons::series_of;
-use crate::verdicts::history::{ALL_SESSIONS, Past, What, accepted, preset_name};
-use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::sample::Better;
+use crate::edge::store::{Acceptance, SeriesId, Store};
+use crate::judge::history::ChangeStanding;
+use crate::plan::cell::Cells;
+use crate::report::changes::{CellChange, direction};
+use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
+use crate::verdicts::changes::{MovedSeries, look};
+use crate::verdicts::comparisons::series_of;
+use crate::verdicts::history::{ALL_SESSIONS, Past, What, accepted, preset_name};
+use crate::verdicts::report::time;
 
 /// A metric of the matrix, as a series knows it.
 #[derive(Clone, Debug)]
@@ -104,14 +104,14 @@ impl Records {
         &self,
         wanted: &dyn Fn(&SeriesId) -> bool,
         deeply: bool,
-    ) -> Result<Vec<Moved>, Stop> {
+    ) -> Result<Vec<MovedSeries>, Stop> {
         let wanted = |id: &SeriesId| self.names.contains_key(id) && wanted(id);
         let place = (self.matrix.as_str(), self.preset.as_str());
         Ok(look(&self.store, &self.past, place, &wanted, deeply)?)
     }
 
     /// A change point in the words of a report.
-    pub fn told(&self, moved: &Moved) -> Option<CellChange> {
+    pub fn told(&self, moved: &MovedSeries) -> Option<CellChange> {
         let series = self.past.series.get(&moved.series)?;
         let named = self.names.get(&moved.series)?;
         let after = series.points.get(moved.index)?;
@@ -139,7 +139,9 @@ impl Records {
             after: moved.after,
             standing: moved.standing,
             now_at: match moved.standing {
-                Some(Standing::Moved { to }) => Some(series.points.get(to)?.version.to_string()),
+                Some(ChangeStanding::Moved { to }) => {
+                    Some(series.points.get(to)?.version.to_string())
+                }
                 _ => None,
             },
             surroundings: moved.surroundings.clone(),

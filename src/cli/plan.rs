@@ -9,27 +9,27 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use super::diff::{self, Difference};
+use super::diff::{self, PlanDifference};
 use super::load::load;
-use super::session::Choosing;
+use super::session::SelectionArgs;
 use super::show::{self, Stop};
 use super::{Common, Exit};
-use crate::plan::dag::{self, Count, Counts, Estimate, Node, Plan, Todo};
-use crate::plan::why::Reason;
-use crate::verdicts::report::FORMAT;
-use crate::report::text;
-use crate::resolve::selection::{Chosen, LeftOut};
-use crate::resolve::inputs;
-use crate::resolve::lookup::StepTimes;
 use crate::base::diag::Sources;
 use crate::base::units::{count, show_duration};
+use crate::plan::dag::{self, Count, Node, Plan, StepCounts, TimeEstimate, Todo};
+use crate::plan::why::Reason;
+use crate::report::text;
+use crate::resolve::inputs;
+use crate::resolve::lookup::StepTimes;
+use crate::resolve::selection::{Chosen, LeftOut};
+use crate::verdicts::report::FORMAT;
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
-    choosing: Choosing,
+    choosing: SelectionArgs,
     /// `text`, `json` (every step, with `--json` only the counts) or `dot` (for Graphviz)
     #[arg(long, value_enum, default_value_t = PlanFormat::Text)]
     format: PlanFormat,
@@ -86,7 +86,7 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         .choose(&plan, &loaded, &looked.machines, store.as_ref(), None)?;
     let todo = &chosen.known.todo;
     let estimate = match todo.is_nothing() {
-        true => Estimate::default(),
+        true => TimeEstimate::default(),
         false => {
             let past = StepTimes::of(&plan, store.as_ref(), &|run| {
                 chosen.known.is_partly_done(run)
@@ -135,7 +135,7 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     Ok(Exit::Fine)
 }
 
-async fn difference(args: &PlanArgs) -> Result<Option<Difference>, Stop> {
+async fn difference(args: &PlanArgs) -> Result<Option<PlanDifference>, Stop> {
     Ok(match (&args.from, &args.to, &args.base) {
         (Some(from), Some(to), _) => Some(diff::versions(&args.common, from, to).await?),
         (_, _, Some(base)) => Some(diff::matrices(&args.common, base).await?),
@@ -143,9 +143,9 @@ async fn difference(args: &PlanArgs) -> Result<Option<Difference>, Stop> {
     })
 }
 
-fn counts(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
+fn counts(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> Value {
     let todo = &chosen.known.todo;
-    let Counts {
+    let StepCounts {
         build,
         setup,
         mut run,
@@ -165,7 +165,7 @@ fn counts(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
 }
 
 /// The counts and each step that is to be done.
-fn whole(plan: &Plan, chosen: &Chosen, estimate: &Estimate) -> Value {
+fn whole(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> Value {
     let todo = &chosen.known.todo;
     let graph = dag::graph(plan, todo);
     let mut document = counts(plan, chosen, estimate);
@@ -250,7 +250,7 @@ fn step_name(plan: &Plan, node: Node) -> String {
 fn people(
     plan: &Plan,
     chosen: &Chosen,
-    estimate: &Estimate,
+    estimate: &TimeEstimate,
     reasons: &[Reason],
     left_out: Option<LeftOut>,
     is_failed_only: bool,
@@ -262,7 +262,7 @@ fn people(
         count(plan.cells.len(), "cell")
     );
     let mut table = text::table(show::style(), &["step", "total", "to run", "stored"], 1);
-    let Counts {
+    let StepCounts {
         build,
         setup,
         mut run,
@@ -331,7 +331,7 @@ fn people(
     out
 }
 
-fn chain(estimate: &Estimate) -> Duration {
+fn chain(estimate: &TimeEstimate) -> Duration {
     estimate
         .critical_path
         .iter()

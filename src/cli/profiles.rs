@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::load::read;
-use crate::config::profile::{self, Chain};
 use crate::base::diag::{Diagnostic, Sources, suggest};
+use crate::config::profile::{self, Chain};
 
 /// What is shipped, for matrices that are elsewhere.
 const BUILT_IN: [(&str, &str); 3] = [

@@ -10,30 +10,31 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::load::{self, Looked, load};
-use super::session::{Choosing, Session, Signals, signals};
+use super::load::{self, Targets, load};
+use super::session::{SelectionArgs, Session, Signals, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::config::matrix::INSTALLED;
-use crate::edge::store::{Live, Store};
-use crate::plan::dag::Plan;
-use crate::plan::commands::show_words;
-use crate::verdicts::report::{self, Report};
-use crate::report::{columns, template, text};
-use crate::verdicts::context;
-use crate::resolve::selection::{Chosen, LeftOut};
-use crate::run::strategy::confirm;
-use crate::run::event::Event;
-use crate::run::execute::{Failed, Tally};
-use crate::verdicts::comparisons::Beside;
-use crate::resolve::lookup;
-use crate::run::progress::{Bars, JsonLines, Lines, Progress, Several, say};
-use crate::resolve::samples::Samples;
-use crate::run::tune;
-use crate::verdicts::metric_check::unmatched;
 use crate::base::diag::Sources;
 use crate::base::sample::Better;
 use crate::base::units::{count, parse_percent};
+use crate::config::matrix::INSTALLED;
+use crate::edge::store::{LiveSetup, Store};
+use crate::plan::commands::show_words;
+use crate::plan::dag::Plan;
+use crate::report::{columns, template, text};
+use crate::resolve::lookup;
+use crate::resolve::lookup::Failed;
+use crate::resolve::samples::Samples;
+use crate::resolve::selection::{Chosen, LeftOut};
+use crate::run::event::Event;
+use crate::run::execute::Tally;
+use crate::run::progress::{Bars, JsonLines, PlainLines, Progress, Several, say};
+use crate::run::strategy::confirm;
+use crate::run::tune;
+use crate::verdicts::comparisons::ComparisonContext;
+use crate::verdicts::context;
+use crate::verdicts::metric_check::unmatched;
+use crate::verdicts::report::{self, Report};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -43,12 +44,12 @@ pub struct RunArgs {
     #[arg(long)]
     install: bool,
     #[command(flatten)]
-    choosing: Choosing,
+    choosing: SelectionArgs,
     /// Write each event as a JSON line
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
     #[command(flatten)]
-    faces: Faces,
+    faces: OutputOptions,
 }
 
 #[derive(Debug, Args)]
@@ -68,11 +69,11 @@ pub struct CompareArgs {
     #[arg(long)]
     monitors: bool,
     #[command(flatten)]
-    faces: Faces,
+    faces: OutputOptions,
 }
 
 #[derive(Debug, Args)]
-struct Faces {
+struct OutputOptions {
     /// How the result is shown
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -130,7 +131,7 @@ pub fn compare(args: CompareArgs) -> Exit {
             "`matrix compare` looks at a matrix or, with `--csv FILE`, at a file: give one of them",
         )),
     };
-    let choosing = Choosing::default();
+    let choosing = SelectionArgs::default();
     finish(result, &args.common, &choosing, &args.faces, &sources)
 }
 
@@ -216,7 +217,7 @@ fn judge(
     for line in unmatched(plan, &samples)? {
         say(&format!("warning: {line}"));
     }
-    let past = Beside::read(plan, store, &samples, common.preset.as_deref())?;
+    let past = ComparisonContext::read(plan, store, &samples, common.preset.as_deref())?;
     let mut report = report::report(plan, &samples, &past, failed)?;
     context::add(&mut report, plan, store, monitors)?;
     Ok(report)
@@ -332,7 +333,7 @@ async fn turn(
     signals: &mut Signals,
 ) -> Result<(Tally, Option<LeftOut>), Stop> {
     let budget = session.choosing.budget;
-    let choosing = Choosing {
+    let choosing = SelectionArgs {
         budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
         ..session.choosing.clone()
     };
@@ -361,7 +362,7 @@ async fn turn(
 
 /// A machine that has to be put back though there is nothing to measure on it. One is enough: local
 /// machines are one and the same.
-async fn left_by_dead_runs(looked: &Looked, live: &[Live]) -> Option<String> {
+async fn left_by_dead_runs(looked: &Targets, live: &[LiveSetup]) -> Option<String> {
     for (name, machine) in looked.machines.iter() {
         let with_setups = live.iter().any(|live| live.machine == name);
         if tune::is_left(machine, with_setups).await {
@@ -371,7 +372,7 @@ async fn left_by_dead_runs(looked: &Looked, live: &[Live]) -> Option<String> {
     None
 }
 
-fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {
+fn nothing_to_do(choosing: &SelectionArgs, chosen: &Chosen, cells: usize) -> String {
     match chosen.out.left_out.cells {
         0 if choosing.failed => "nothing to do: nothing failed last time".to_owned(),
         0 if cells == 1 => "nothing to do: the cell is stored".to_owned(),
@@ -387,7 +388,7 @@ fn nothing_to_do(choosing: &Choosing, chosen: &Chosen, cells: usize) -> String {
 pub fn progress(events: Option<&Path>) -> Result<RefCell<Several>, Stop> {
     let mut readers: Vec<Box<dyn Progress>> = vec![match show::stderr_is_terminal() {
         true => Box::new(Bars::default()),
-        false => Box::new(Lines::default()),
+        false => Box::new(PlainLines::default()),
     }];
     if let Some(path) = events {
         let file = File::create(path).map_err(|error| {
@@ -404,8 +405,8 @@ pub fn progress(events: Option<&Path>) -> Result<RefCell<Several>, Stop> {
 fn finish(
     result: Result<Shown, Stop>,
     common: &Common,
-    choosing: &Choosing,
-    faces: &Faces,
+    choosing: &SelectionArgs,
+    faces: &OutputOptions,
     sources: &Sources,
 ) -> Exit {
     let json = common.json || faces.format == Format::Json;
@@ -440,7 +441,7 @@ fn finish(
 
 /// The user's template: the one named, or `compare.md.jinja` in a `hooks` folder beside the matrix or
 /// beside its folder; else the shipped one.
-fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, Stop> {
+fn markdown(report: &Report, common: &Common, faces: &OutputOptions) -> Result<String, Stop> {
     let folder = common
         .matrix
         .parent()
@@ -468,7 +469,7 @@ fn markdown(report: &Report, common: &Common, faces: &Faces) -> Result<String, S
 }
 
 /// What one would want to do next, in words that can be pasted into a shell.
-fn next_commands(result: &Shown, common: &Common, choosing: &Choosing) {
+fn next_commands(result: &Shown, common: &Common, choosing: &SelectionArgs) {
     let command = |verb: &str, rest: &[String]| {
         let program = std::env::args().next().unwrap_or("matrix".to_owned());
         let matrix = common.matrix.display().to_string();
@@ -544,7 +545,7 @@ mod tests {
     #[derive(Parser)]
     struct Options {
         #[command(flatten)]
-        choosing: Choosing,
+        choosing: SelectionArgs,
     }
 
     #[test]

@@ -11,31 +11,32 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::load::{Loaded, Looked};
+use super::load::{Loaded, Targets};
 use super::show::Stop;
 use super::{Common, Exit};
-use crate::machine::host::{Cancel, HostErrorKind};
-use crate::edge::store::{SessionStart, Store};
-use crate::plan::dag::{self, Plan};
-use crate::run::build::{self, BrokenBuilds, Workplace};
-use crate::run::strategy::calibrate;
-use crate::resolve::selection::{Asked, Chosen, LeftOut, Out, choose, choose_again};
-use crate::run::command::now_ms;
-use crate::run::strategy::confirm;
-use crate::run::event::Event;
-use crate::run::execute::{self, Failed, Job, RunError, Site, Stops, Tally};
-use crate::resolve::inputs;
-use crate::resolve::lookup::{self, StepTimes};
-use crate::verdicts::history::preset_name;
-use crate::run::pool::Pool;
-use crate::resolve::prepare::Machines;
-use crate::run::progress::{Progress, Several, say};
-use crate::run::machine_session::Surroundings;
 use crate::base::units::{exact_duration, parse_duration};
+use crate::edge::store::{SessionStart, Store};
+use crate::machine::host::{Cancel, HostErrorKind};
+use crate::plan::dag::{self, Plan};
+use crate::resolve::inputs;
+use crate::resolve::lookup::Failed;
+use crate::resolve::lookup::{self, StepTimes};
+use crate::resolve::prepare::Machines;
+use crate::resolve::selection::{Chosen, LeftOut, Out, SelectionOptions, choose, choose_again};
+use crate::run::build::{self, BrokenBuilds, Workplace};
+use crate::run::command::now_ms;
+use crate::run::event::Event;
+use crate::run::execute::{self, Job, RunError, Site, Stops, Tally};
+use crate::run::machine_session::MachineSessions;
+use crate::run::pool::Pool;
+use crate::run::progress::{Progress, Several, say};
+use crate::run::strategy::calibrate;
+use crate::run::strategy::confirm;
+use crate::verdicts::history::preset_name;
 
 /// What is measured beside what is missing, or instead of it.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Choosing {
+pub struct SelectionArgs {
     /// Measure again whatever is stored; new rounds are added to those that there are
     #[arg(long)]
     pub fresh: bool,
@@ -55,9 +56,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "a duration such as `2h30m` or `30d`".to_owned())
 }
 
-impl Choosing {
-    fn asked(&self) -> Asked {
-        Asked {
+impl SelectionArgs {
+    fn asked(&self) -> SelectionOptions {
+        SelectionOptions {
             fresh: self.fresh,
             failed: self.failed,
             max_age: self.max_age,
@@ -103,11 +104,11 @@ impl Choosing {
 /// What a session is to do, and with what.
 pub struct Session<'a> {
     pub common: &'a Common,
-    pub choosing: &'a Choosing,
+    pub choosing: &'a SelectionArgs,
     /// Rounds of a calibration: then nothing else is measured.
     pub calibrate: Option<u32>,
     pub loaded: &'a Loaded,
-    pub looked: &'a Looked,
+    pub looked: &'a Targets,
     pub store: &'a RefCell<Store>,
     pub progress: &'a RefCell<Several>,
 }
@@ -242,7 +243,7 @@ impl<'a> Session<'a> {
             Stop::message(format!("`{}`: {error}", self.loaded.state.display()))
         })?;
         let planned = self.announce(site, &chosen)?;
-        let around = Surroundings::new(&self.loaded.monitors);
+        let around = MachineSessions::new(&self.loaded.monitors);
         let mut pool = Pool::default();
         for name in names {
             let planned = planned.get(name).copied().unwrap_or_default();
@@ -297,7 +298,7 @@ impl<'a> Session<'a> {
         name: &str,
         planned: (usize, u64),
         out: &Out,
-        around: &Surroundings,
+        around: &MachineSessions,
         stops: &Stops,
     ) -> Result<Tally, Stop> {
         let not_begun = || Tally {
@@ -383,7 +384,7 @@ impl<'a> Session<'a> {
         &self,
         site: &Site<'_>,
         names: &BTreeSet<String>,
-        around: &Surroundings,
+        around: &MachineSessions,
         stops: &Stops,
     ) -> Result<Tally, Stop> {
         let plan = self.plan()?;

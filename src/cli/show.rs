@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Exit;
+use crate::base::diag::{Diagnostic, Sources};
 use crate::report::diagnose;
-use crate::verdicts::report::FORMAT;
 use crate::report::text::Style;
 use crate::run::progress::say;
-use crate::base::diag::{Diagnostic, Sources};
+use crate::verdicts::report::FORMAT;
 
 /// Narrower than this nothing can be read.
 const WIDTH_MIN: u16 = 60;

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use super::show::Stop;
-use crate::edge::csv::{Sides, read_sides};
+use crate::base::sample::Better;
+use crate::edge::csv::{CsvSides, read_sides};
+use crate::judge::verdict::LEVEL;
 use crate::judge::verdict::{Comparison, Question, compare, decide};
 use crate::plan::steps::NONE;
-use crate::verdicts::report::{Report, Row};
-use crate::verdicts::comparisons::{LEVEL, level, summary};
-use crate::base::sample::Better;
+use crate::verdicts::comparisons::{level, summary};
+use crate::verdicts::report::{Report, VerdictRow};
 
 /// Judges the two sides of each metric of each cell of a file as one family.
 pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, Stop> {
@@ -20,7 +21,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
         level: LEVEL,
         noise: None,
     };
-    let answer = |sides: &Sides| {
+    let answer = |sides: &CsvSides| {
         (
             question,
             compare(&sides.baseline, &sides.candidate, &question),
@@ -29,7 +30,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
     let mut family: Vec<(Question, Comparison)> = table.sides.iter().map(answer).collect();
     decide(&mut family);
     let [baseline, candidate] = &table.names;
-    let row = |(sides, (_, comparison)): (Sides, (Question, Comparison))| Row {
+    let row = |(sides, (_, comparison)): (CsvSides, (Question, Comparison))| VerdictRow {
         runs: [NONE; 2],
         differing: None,
         baseline_median: level(&sides.baseline),

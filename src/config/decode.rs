@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::check;
 use super::matrix::*;
-use super::read::{self, Node, Problems, Table};
+use super::read::{self, Problems, Table, TomlNode};
 use super::template::{Engine, split_words};
 use super::value::{self, AxisValue};
 use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
@@ -125,7 +125,7 @@ impl Decoder<'_> {
             );
         }
         if machines.is_empty() {
-            machines.push(Machine {
+            machines.push(MachineDecl {
                 name: "local".to_owned(),
                 via: Via::Local,
                 profile: None,
@@ -164,7 +164,7 @@ impl Decoder<'_> {
     }
 
     /// `machine` and `version` are axes even where the file does not name them.
-    fn implied_axes(&self, axes: &mut Vec<Axis>, machines: &[Machine], span: Span) {
+    fn implied_axes(&self, axes: &mut Vec<Axis>, machines: &[MachineDecl], span: Span) {
         let implied = |name: &str, values: Vec<At<AxisValue>>| Axis {
             name: name.to_owned(),
             values,
@@ -192,7 +192,7 @@ impl Decoder<'_> {
         import: &At<String>,
         sources: &mut Sources,
         load: Load,
-        machines: &mut Vec<Machine>,
+        machines: &mut Vec<MachineDecl>,
         presets: &mut Vec<Preset>,
         metrics: &mut Vec<MetricDecl>,
     ) {
@@ -235,9 +235,9 @@ impl Decoder<'_> {
         table.finish(self.problems);
     }
 
-    fn subject(&mut self, top: &mut Table) -> Subject {
+    fn subject(&mut self, top: &mut Table) -> SubjectDecl {
         let Some(mut table) = self.table(top, "subject", "[subject]") else {
-            return Subject::default();
+            return SubjectDecl::default();
         };
         let installed = self.strings(&mut table, "installed");
         let git = self
@@ -251,7 +251,7 @@ impl Decoder<'_> {
                 Some(GitSubject { repo: repo?, paths })
             });
         table.finish(self.problems);
-        Subject { installed, git }
+        SubjectDecl { installed, git }
     }
 
     fn requires(&mut self, top: &mut Table) -> Requires {
@@ -329,7 +329,7 @@ impl Decoder<'_> {
             .collect()
     }
 
-    fn machines(&mut self, top: &mut Table) -> Vec<Machine> {
+    fn machines(&mut self, top: &mut Table) -> Vec<MachineDecl> {
         let Some(all) = self.table(top, "machines", "[machines]") else {
             return Vec::new();
         };
@@ -363,7 +363,7 @@ impl Decoder<'_> {
                 slots.map(|slots| slots as u32)
             });
             table.finish(self.problems);
-            machines.push(Machine {
+            machines.push(MachineDecl {
                 name: name.value.to_owned(),
                 via,
                 profile,
@@ -410,7 +410,7 @@ impl Decoder<'_> {
         (axes, derived)
     }
 
-    fn axis_values(&mut self, node: &Node) -> Vec<At<AxisValue>> {
+    fn axis_values(&mut self, node: &TomlNode) -> Vec<At<AxisValue>> {
         let values = node.array("values", self.problems).unwrap_or_default();
         if values.is_empty() && node.value.is_array() {
             node.wrong("an array of at least one value", self.problems);
@@ -524,9 +524,9 @@ impl Decoder<'_> {
             let service = table.get("service").and_then(|n| self.argv(&n));
             let ready = table.get("ready").and_then(|n| self.argv(&n));
             let scopes = [
-                ("session", Scope::Session),
-                ("round", Scope::Round),
-                ("run", Scope::Run),
+                ("session", SetupScope::Session),
+                ("round", SetupScope::Round),
+                ("run", SetupScope::Run),
             ];
             let scope = table
                 .get("scope")
@@ -591,7 +591,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn repeat(&mut self, node: &Node) -> Option<Repeat> {
+    fn repeat(&mut self, node: &TomlNode) -> Option<Repeat> {
         if node.value.is_integer() {
             let n = node.integer(1, REPEAT_MAX, self.problems)?;
             return Some(Repeat::times(n as u32));
@@ -680,7 +680,7 @@ impl Decoder<'_> {
     }
 
     /// `"fio"`, or a table with `kind` and the parser's options.
-    fn parser(&mut self, node: &Node) -> Option<ParserDecl> {
+    fn parser(&mut self, node: &TomlNode) -> Option<ParserDecl> {
         if node.value.is_str() {
             let kind = node.string(self.problems)?;
             return Some(ParserDecl {
@@ -717,7 +717,7 @@ impl Decoder<'_> {
     }
 
     /// A list of commands, each a string or a list of words.
-    fn commands(&mut self, node: &Node) -> Vec<Argv> {
+    fn commands(&mut self, node: &TomlNode) -> Vec<Argv> {
         let nodes = node.array("commands", self.problems).unwrap_or_default();
         self.limit(&nodes, LIST_MAX, &node.what);
         nodes
@@ -727,7 +727,7 @@ impl Decoder<'_> {
     }
 
     /// One command: a string, split by POSIX rules, or a list of words.
-    fn argv(&mut self, node: &Node) -> Option<Argv> {
+    fn argv(&mut self, node: &TomlNode) -> Option<Argv> {
         let words: Vec<At<String>> = match node.value.as_str() {
             Some(text) => match split_words(text) {
                 Some(words) => placed(words, text, node.span),
@@ -820,7 +820,7 @@ impl Decoder<'_> {
             .unwrap_or(false)
     }
 
-    fn one_of<T: Copy>(&mut self, node: &Node, names: &[(&'static str, T)]) -> Option<T> {
+    fn one_of<T: Copy>(&mut self, node: &TomlNode, names: &[(&'static str, T)]) -> Option<T> {
         let text = node.string(self.problems)?;
         let found = names.iter().find(|(name, _)| *name == text.value);
         if found.is_none() {

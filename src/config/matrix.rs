@@ -30,13 +30,13 @@ pub struct Matrix {
     pub about: String,
     /// The preset that is used when none is asked for.
     pub preset: Option<At<String>>,
-    pub subject: Subject,
+    pub subject: SubjectDecl,
     /// Which cells a part of the sources can affect; what no rule names can affect all.
     pub affects: Vec<Affects>,
     pub build: Option<Build>,
     pub requires: Requires,
     /// In the order of the file. Never empty: without `[machines]` there is `local`.
-    pub machines: Vec<Machine>,
+    pub machines: Vec<MachineDecl>,
     /// In the order of the file; `machine` and `version` come first where the file has none.
     pub axes: Vec<Axis>,
     /// In an order in which each needs only earlier ones.
@@ -60,14 +60,14 @@ impl Matrix {
         self.axes.iter().position(|axis| axis.name == name)
     }
 
-    pub fn machine(&self, name: &str) -> Option<&Machine> {
+    pub fn machine(&self, name: &str) -> Option<&MachineDecl> {
         self.machines.iter().find(|machine| machine.name == name)
     }
 }
 
 /// The software under test.
 #[derive(Clone, Debug, Default)]
-pub struct Subject {
+pub struct SubjectDecl {
     /// Programs of the machine itself: the version `installed`.
     pub installed: Vec<At<String>>,
     pub git: Option<GitSubject>,
@@ -121,7 +121,7 @@ pub enum Via {
 }
 
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct MachineDecl {
     pub name: String,
     pub via: Via,
     /// The name of a host profile.
@@ -222,7 +222,7 @@ pub struct Argv {
 
 /// How long a set-up lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, PartialOrd, Ord)]
-pub enum Scope {
+pub enum SetupScope {
     /// Until the last cell that needs it is done.
     #[default]
     Session,
@@ -244,7 +244,7 @@ pub struct Setup {
     pub ready: Option<Argv>,
     /// Commands that undo `run`, in the order given, after the service has ended.
     pub undo: Vec<Argv>,
-    pub scope: Scope,
+    pub scope: SetupScope,
     /// For each command, and for the service to become ready.
     pub timeout: Duration,
     pub span: Span,
@@ -311,13 +311,13 @@ pub enum Monitor {
     File {
         path: Template,
         every: Duration,
-        summary: Summary,
+        summary: SummaryRule,
     },
 }
 
 /// What is made of the readings of one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Summary {
+pub enum SummaryRule {
     /// Of a counter: by how much it grew, per second.
     Rate,
     /// Of a level: the mean.

@@ -142,7 +142,7 @@ impl<'a> Table<'a> {
         self.entries.is_empty()
     }
 
-    pub fn get(&mut self, key: &'static str) -> Option<Node<'a>> {
+    pub fn get(&mut self, key: &'static str) -> Option<TomlNode<'a>> {
         self.known.push(key);
         self.entries
             .iter()
@@ -150,7 +150,7 @@ impl<'a> Table<'a> {
             .map(|(name, value)| self.node(*name, value))
     }
 
-    pub fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<Node<'a>> {
+    pub fn require(&mut self, key: &'static str, problems: &mut Problems) -> Option<TomlNode<'a>> {
         let node = self.get(key);
         if node.is_none() {
             problems.push(
@@ -162,7 +162,7 @@ impl<'a> Table<'a> {
     }
 
     /// All keys with their values, for tables whose keys are the user's own names.
-    pub fn all(&self) -> Vec<(At<&'a str>, Node<'a>)> {
+    pub fn all(&self) -> Vec<(At<&'a str>, TomlNode<'a>)> {
         self.entries
             .iter()
             .map(|(name, value)| (*name, self.node(*name, value)))
@@ -170,7 +170,7 @@ impl<'a> Table<'a> {
     }
 
     /// The keys that were not asked for, with their values.
-    pub fn rest(&self) -> Vec<(At<&'a str>, Node<'a>)> {
+    pub fn rest(&self) -> Vec<(At<&'a str>, TomlNode<'a>)> {
         self.all()
             .into_iter()
             .filter(|(name, _)| !self.known.contains(&name.value))
@@ -188,8 +188,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    fn node(&self, name: At<&'a str>, value: &'a Spanned<DeValue<'a>>) -> Node<'a> {
-        Node {
+    fn node(&self, name: At<&'a str>, value: &'a Spanned<DeValue<'a>>) -> TomlNode<'a> {
+        TomlNode {
             what: name.value.to_owned(),
             source: name.span.source,
             key: name.span,
@@ -200,7 +200,7 @@ impl<'a> Table<'a> {
 }
 
 /// One value and its name in messages.
-pub struct Node<'a> {
+pub struct TomlNode<'a> {
     pub what: String,
     source: SourceId,
     /// Where its key stands; for an element of an array the element itself.
@@ -209,7 +209,7 @@ pub struct Node<'a> {
     pub value: &'a DeValue<'a>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> TomlNode<'a> {
     /// Notes that the value is not what it should be.
     pub fn wrong(&self, wanted: &str, problems: &mut Problems) {
         let found = match self.value {
@@ -288,14 +288,14 @@ impl<'a> Node<'a> {
     }
 
     /// The elements of an array of `what`.
-    pub fn array(&self, what: &str, problems: &mut Problems) -> Option<Vec<Node<'a>>> {
+    pub fn array(&self, what: &str, problems: &mut Problems) -> Option<Vec<TomlNode<'a>>> {
         match self.value.as_array() {
             Some(array) => Some(
                 array
                     .iter()
                     .map(|element| {
                         let span = Span::new(self.source, element.span());
-                        Node {
+                        TomlNode {
                             what: self.what.clone(),
                             source: self.source,
                             key: span,

@@ -3,7 +3,7 @@
 
 use toml::de::DeValue;
 
-use super::read::{Node, Problems};
+use super::read::{Problems, TomlNode};
 use crate::base::diag::{At, Diagnostic};
 
 /// Fields of a zipped value.
@@ -97,7 +97,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Reads one axis value, or notes why it is none.
-pub fn read(node: &Node, problems: &mut Problems) -> Option<At<AxisValue>> {
+pub fn read(node: &TomlNode, problems: &mut Problems) -> Option<At<AxisValue>> {
     let value = match node.value {
         DeValue::Table(_) => {
             let table = node.table(format!("a value of {}", node.what), problems)?;
@@ -128,7 +128,7 @@ pub fn read(node: &Node, problems: &mut Problems) -> Option<At<AxisValue>> {
     Some(At::new(value, node.span))
 }
 
-fn scalar(node: &Node, problems: &mut Problems) -> Option<Scalar> {
+fn scalar(node: &TomlNode, problems: &mut Problems) -> Option<Scalar> {
     match node.value {
         DeValue::String(text) => Some(Scalar::Text(text.to_string())),
         DeValue::Boolean(value) => Some(Scalar::Boolean(*value)),

@@ -37,7 +37,7 @@ pub struct SeriesTable {
 
 /// Two sides of a metric of a cell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sides {
+pub struct CsvSides {
     pub cell: String,
     pub metric: String,
     pub baseline: Vec<Sample>,
@@ -50,26 +50,26 @@ pub struct SidesTable {
     /// What the file calls its two sides.
     pub names: [String; 2],
     /// In the order of the file.
-    pub sides: Vec<Sides>,
+    pub sides: Vec<CsvSides>,
 }
 
 /// Reads a table of series from a file.
 pub fn read_series(path: &Path) -> Result<SeriesTable, CsvError> {
-    Reader::open(path)?.series()
+    CsvReader::open(path)?.series()
 }
 
 /// Reads a table with the columns `cell,metric,side,round,value` from a file.
 pub fn read_sides(path: &Path) -> Result<SidesTable, CsvError> {
-    Reader::open(path)?.sides()
+    CsvReader::open(path)?.sides()
 }
 
-struct Reader<R> {
+struct CsvReader<R> {
     file: String,
     csv: csv::Reader<R>,
     header: Vec<String>,
 }
 
-impl Reader<std::fs::File> {
+impl CsvReader<std::fs::File> {
     fn open(path: &Path) -> Result<Self, CsvError> {
         let file = path.display().to_string();
         let fail = |problem: String| CsvError {
@@ -84,13 +84,13 @@ impl Reader<std::fs::File> {
                 "it has {size} bytes; at most {FILE_BYTES_MAX} are read: split it"
             )));
         }
-        Reader::new(&file, opened)
+        CsvReader::new(&file, opened)
     }
 }
 
-impl<R: std::io::Read> Reader<R> {
+impl<R: std::io::Read> CsvReader<R> {
     fn new(file: &str, text: R) -> Result<Self, CsvError> {
-        let mut reader = Reader {
+        let mut reader = CsvReader {
             file: file.to_owned(),
             csv: csv::ReaderBuilder::new()
                 .has_headers(true)
@@ -224,7 +224,7 @@ impl<R: std::io::Read> Reader<R> {
                 sides.swap(0, 1);
             }
             let [baseline, candidate] = sides;
-            Sides {
+            CsvSides {
                 cell,
                 metric,
                 baseline,
@@ -294,16 +294,16 @@ mod tests {
     use super::*;
 
     fn series(text: &str) -> Result<SeriesTable, String> {
-        let reader = Reader::new("f.csv", text.as_bytes());
+        let reader = CsvReader::new("f.csv", text.as_bytes());
         reader
-            .and_then(Reader::series)
+            .and_then(CsvReader::series)
             .map_err(|error| error.to_string())
     }
 
     fn sides(text: &str) -> Result<SidesTable, String> {
-        let reader = Reader::new("f.csv", text.as_bytes());
+        let reader = CsvReader::new("f.csv", text.as_bytes());
         reader
-            .and_then(Reader::sides)
+            .and_then(CsvReader::sides)
             .map_err(|error| error.to_string())
     }
 

@@ -30,7 +30,7 @@ const NEIGHBOURS_MAX: usize = 50;
 
 /// How changes are looked for. The defaults suit nightly benchmark series.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
+pub struct DetectorOptions {
     /// Fewest points between two changes: what is shorter is a spike, not a level.
     pub min_segment: usize,
     /// Cost of a change, times ln n·sigma².
@@ -43,8 +43,8 @@ pub struct Options {
     pub trends: bool,
 }
 
-impl Options {
-    pub const DEFAULT: Options = Options {
+impl DetectorOptions {
+    pub const DEFAULT: DetectorOptions = DetectorOptions {
         min_segment: 5,
         penalty: 3.0,
         clip: 2.0,
@@ -53,16 +53,16 @@ impl Options {
     };
 }
 
-impl Default for Options {
+impl Default for DetectorOptions {
     fn default() -> Self {
-        Options::DEFAULT
+        DetectorOptions::DEFAULT
     }
 }
 
 /// What changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ChangeKind {
     Level,
     /// Straight lines describe the series: one of them ends here, in a bend or a jump.
     Bend,
@@ -73,7 +73,7 @@ pub enum Kind {
 pub struct Change {
     /// Index of the first point after the change, in the series as given (gaps count).
     pub index: usize,
-    pub kind: Kind,
+    pub kind: ChangeKind,
     /// Level after / level before; None where a level is zero or the sign changed, and of a bend: a drift that is
     /// mended has the worse points after it.
     pub ratio: Option<f64>,
@@ -96,7 +96,7 @@ pub struct Change {
 /// ([`trend::without_season`]), and straight lines may describe the series better than levels do
 /// ([`trend::bends`]): then the changes are their ends. Same input, same bytes out: no randomness, no
 /// parallel sums.
-pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
+pub fn changes(series: &[Option<f64>], options: &DetectorOptions) -> Vec<Change> {
     let places: Vec<usize> = (0..series.len())
         .filter(|i| series[*i].is_some_and(f64::is_finite))
         .collect();
@@ -119,24 +119,24 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     let medians = running_medians(&x, options.min_segment.max(1));
     let grid = ordered(&medians);
     let mut starts = segment(&x, &grid, sigma, 1.0, options);
-    let mut noise = Noise::within(&x, &starts, sigma);
+    let mut noise = SeriesNoise::within(&x, &starts, sigma);
     for _ in 0..PASSES_MAX {
         let before = std::mem::take(&mut starts);
         starts = segment(&x, &grid, noise.sigma, noise.inflation(), options);
         if starts == before {
             break;
         }
-        noise = Noise::within(&x, &starts, sigma);
+        noise = SeriesNoise::within(&x, &starts, sigma);
     }
     let bends = || trend::bends(&x, &medians, sigma, &starts, options);
     let kind = match options.trends.then(bends).flatten() {
         Some(bends) => {
             starts = bends;
-            Kind::Bend
+            ChangeKind::Bend
         }
         None => {
             drop_small(&x, &mut starts, centre, logs, options.min_effect);
-            Kind::Level
+            ChangeKind::Level
         }
     };
     let describe = |i: usize| {
@@ -145,8 +145,8 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
         let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
         let change = describe(places[starts[i]], [before, after], centre, logs, &noise);
         match kind {
-            Kind::Level => change,
-            Kind::Bend => Change {
+            ChangeKind::Level => change,
+            ChangeKind::Bend => Change {
                 kind,
                 ratio: None,
                 ci95: None,
@@ -157,14 +157,14 @@ pub fn changes(series: &[Option<f64>], options: &Options) -> Vec<Change> {
     (0..starts.len()).map(describe).collect()
 }
 
-/// Noise about the levels.
-pub(super) struct Noise {
+/// SeriesNoise about the levels.
+pub(super) struct SeriesNoise {
     pub sigma: f64,
     /// Lag-1 autocorrelation, 0 to 0.9.
     pub rho: f64,
 }
 
-impl Noise {
+impl SeriesNoise {
     /// From residuals about segment medians.
     fn within(x: &[f64], starts: &[usize], fallback: f64) -> Self {
         let mut residuals = Vec::with_capacity(x.len());
@@ -174,7 +174,7 @@ impl Noise {
             residuals.extend(x[begin..end].iter().map(|value| value - level));
             begin = end;
         }
-        Noise::of(&residuals, fallback)
+        SeriesNoise::of(&residuals, fallback)
     }
 
     /// Sigma by MAD, ρ of residuals clipped at 3 sigma.
@@ -192,7 +192,7 @@ impl Noise {
         } else {
             0.0
         };
-        Noise {
+        SeriesNoise {
             sigma,
             rho: rho.clamp(0.0, RHO_MAX),
         }
@@ -300,7 +300,7 @@ fn segment(
     medians: &[f64],
     sigma: f64,
     inflation: f64,
-    options: &Options,
+    options: &DetectorOptions,
 ) -> Vec<usize> {
     let m = options.min_segment.max(1);
     let n = x.len();
@@ -418,7 +418,7 @@ fn describe(
     [before, after]: [&[f64]; 2],
     centre: f64,
     logs: bool,
-    noise: &Noise,
+    noise: &SeriesNoise,
 ) -> Change {
     let near_before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
     let near_after = &after[..after.len().min(NEIGHBOURS_MAX)];
@@ -439,7 +439,7 @@ fn describe(
     let ends = [ratio(shift - half), ratio(shift + half)];
     Change {
         index,
-        kind: Kind::Level,
+        kind: ChangeKind::Level,
         ratio: comparable.then(|| ratio(shift)),
         ci95: comparable.then(|| [ends[0].min(ends[1]), ends[0].max(ends[1])]),
         before,
@@ -494,7 +494,7 @@ mod tests {
             let n = x.len();
             prop_assume!(n >= 2 * min_segment);
             wild.iter().for_each(|(at, size)| x[at % n] = *size);
-            let options = Options { min_segment, ..Options::default() };
+            let options = DetectorOptions { min_segment, ..DetectorOptions::default() };
             let medians = running_medians(&x, min_segment);
             let grid = ordered(&medians);
             let by_sorting: Vec<f64> = x.windows(min_segment).map(|w| stats::sorted(w)[min_segment / 2]).collect();

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::changepoint::{Change, Options, changes};
+use super::changepoint::{Change, DetectorOptions, changes};
 
 /// Points of the tail that are looked at, however long the series is.
 pub const TAIL_MAX: usize = 80;
@@ -19,7 +19,7 @@ const NIGHTLY_PENALTY: f64 = 1.5;
 /// What a full analysis says of a change that was reported before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum ChangeStanding {
     /// Found again at the same index.
     Stands,
     /// Found again, but at this index.
@@ -33,7 +33,11 @@ pub enum Standing {
 /// last [`TAIL_MAX`]: the cost of a night does not grow with the series.
 ///
 /// Give the indices reported so far in ascending order; what is returned belongs at their end.
-pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> Vec<Change> {
+pub fn append(
+    series: &[Option<f64>],
+    reported: &[usize],
+    options: &DetectorOptions,
+) -> Vec<Change> {
     let since = reported.last().copied().unwrap_or(0);
     let begin = since
         .max(series.len().saturating_sub(TAIL_MAX))
@@ -44,7 +48,7 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
     }
     // A change of the tail must be as clear as one of the whole series.
     let length = |points: &[Option<f64>]| (points.len().max(2) as f64).ln();
-    let strict = Options {
+    let strict = DetectorOptions {
         // The tail says too little of a trend.
         trends: false,
         penalty: NIGHTLY_PENALTY * options.penalty * length(series) / length(tail),
@@ -65,7 +69,7 @@ pub fn append(series: &[Option<f64>], reported: &[usize], options: &Options) -> 
 
 /// Whether a change has no more points behind it than the fewest of a level, and the first of them is nearer to the
 /// level before: the next night tells whether it only filled up the level.
-fn may_begin_later(series: &[Option<f64>], change: &Change, options: &Options) -> bool {
+fn may_begin_later(series: &[Option<f64>], change: &Change, options: &DetectorOptions) -> bool {
     let mut points = series[change.index..]
         .iter()
         .flatten()
@@ -77,16 +81,20 @@ fn may_begin_later(series: &[Option<f64>], change: &Change, options: &Options) -
 
 /// Compares reported changes with a fresh analysis of the whole series: one word for each, in their
 /// order. A change counts as moved where the fresh one lies within `min_segment` points.
-pub fn review(reported: &[usize], fresh: &[Change], options: &Options) -> Vec<Standing> {
+pub fn review(
+    reported: &[usize],
+    fresh: &[Change],
+    options: &DetectorOptions,
+) -> Vec<ChangeStanding> {
     let standing = |index: &usize| {
         let nearest = fresh
             .iter()
             .map(|change| change.index)
             .min_by_key(|at| at.abs_diff(*index));
         match nearest.filter(|at| at.abs_diff(*index) <= options.min_segment) {
-            Some(at) if at == *index => Standing::Stands,
-            Some(to) => Standing::Moved { to },
-            None => Standing::Gone,
+            Some(at) if at == *index => ChangeStanding::Stands,
+            Some(to) => ChangeStanding::Moved { to },
+            None => ChangeStanding::Gone,
         }
     };
     reported.iter().map(standing).collect()

@@ -26,7 +26,7 @@ pub struct Watched<'a> {
 
 /// A monitor that moved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Moved {
+pub struct MovedMonitor {
     pub monitor: String,
     /// Medians.
     pub baseline: f64,
@@ -39,7 +39,7 @@ pub struct Moved {
 
 /// The monitors that differ between the two sides, strongest first: the least likely to differ by
 /// chance, by the same tests as metrics ([`compare`]). At most [`MOVED_MAX`].
-pub fn moved(watched: &[Watched]) -> Vec<Moved> {
+pub fn moved(watched: &[Watched]) -> Vec<MovedMonitor> {
     let question = Question {
         // Neither direction of a monitor is better, and every change counts: only p is used.
         better: Better::Higher,
@@ -58,7 +58,7 @@ pub fn moved(watched: &[Watched]) -> Vec<Moved> {
             let values: Vec<f64> = side.iter().map(|sample| sample.value).collect();
             median(&values).unwrap_or_default()
         });
-        tested.push(Moved {
+        tested.push(MovedMonitor {
             monitor: monitor.name.to_owned(),
             baseline,
             candidate,
@@ -71,7 +71,7 @@ pub fn moved(watched: &[Watched]) -> Vec<Moved> {
         moved.q = q;
     }
     tested.retain(|moved| moved.q <= LEVEL);
-    let size = |moved: &Moved| moved.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    let size = |moved: &MovedMonitor| moved.ratio.map_or(0.0, |ratio| ratio.ln().abs());
     tested.sort_by(|a, b| a.q.total_cmp(&b.q).then(size(b).total_cmp(&size(a))));
     tested.truncate(MOVED_MAX);
     tested

@@ -1,7 +1,7 @@
 //! Owns trends and seasons of a series: straight lines between bends, and what comes back with a period.
 //! Does not know levels but as what lines are weighed against.
 
-use super::changepoint::{Noise, Options};
+use super::changepoint::{DetectorOptions, SeriesNoise};
 use super::stats;
 
 /// Fewest points that a season is looked for in, and fewest periods among them.
@@ -27,7 +27,7 @@ const PASSES_MAX: usize = 8;
 /// A line has a slope beside the level and the place of a segment: three numbers instead of two.
 const NUMBERS: f64 = 1.5;
 
-/// A straight line through a series with a trend leaves at most this share of its squares. Noise that wanders, and comes
+/// A straight line through a series with a trend leaves at most this share of its squares. SeriesNoise that wanders, and comes
 /// back, leaves more: with 0.9 there are twice as many false points in quiet series (protocol CP).
 const TREND_LEAVES: f64 = 0.75;
 
@@ -125,7 +125,7 @@ pub fn bends(
     medians: &[f64],
     sigma: f64,
     levels: &[usize],
-    options: &Options,
+    options: &DetectorOptions,
 ) -> Option<Vec<usize>> {
     let shortest = 2 * options.min_segment.max(1);
     let n = x.len();
@@ -153,7 +153,7 @@ pub fn bends(
         if starts == before {
             break;
         }
-        noise = Noise::of(&lines.residuals(&starts, true), noise.sigma);
+        noise = SeriesNoise::of(&lines.residuals(&starts, true), noise.sigma);
     }
     let least = INNOVATION_MIN * sigma;
     if starts.is_empty() {
@@ -166,7 +166,7 @@ pub fn bends(
 
 /// n·ln s² + k·ln n (Schwarz, 1978) of residuals with autoregression of the order 0, 1 or 2 that gives the least:
 /// s² is the mean square of the innovations, clipped at 3 sigma and at least `least`², k counts `numbers` and the
-/// order. Noise that wanders is no reason for more lines, nor is a bow that two coefficients follow.
+/// order. SeriesNoise that wanders is no reason for more lines, nor is a bow that two coefficients follow.
 fn criterion(residuals: &[f64], numbers: usize, least: f64) -> f64 {
     let n = residuals.len() as f64;
     let product = |a: usize, b: usize| -> f64 {
@@ -250,7 +250,7 @@ impl Lines {
     }
 
     /// The noise by second differences, which trends hardly touch: they have six times the variance of a point.
-    fn noise(&self, fallback: f64) -> Option<Noise> {
+    fn noise(&self, fallback: f64) -> Option<SeriesNoise> {
         let bows: Vec<f64> = self
             .x
             .windows(3)
@@ -258,7 +258,7 @@ impl Lines {
             .collect();
         let sigma = stats::MAD_TO_SIGMA * stats::mad(&bows)? / 6.0f64.sqrt();
         let sigma = if sigma > 0.0 { sigma } else { fallback };
-        Some(Noise { sigma, rho: 0.0 })
+        Some(SeriesNoise { sigma, rho: 0.0 })
     }
 
     /// Starts of all lines but the first at the least Σ of squares + `beta` per bend: by dynamic programming over

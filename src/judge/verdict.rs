@@ -13,6 +13,9 @@ use crate::base::sample::Better;
 /// Further repetitions that are ever suggested; where more would be needed none are.
 pub const MORE_MAX: u32 = 1000;
 
+/// The false-discovery rate of a family.
+pub const LEVEL: f64 = 0.05;
+
 /// What is asked about one metric of one cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Question {

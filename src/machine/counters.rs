@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+use crate::config::matrix::SummaryRule;
 use crate::machine::host::{FileOp, FileReply, Host};
-use crate::config::matrix::Summary;
 
 /// One file: those of a thousand interrupts on a hundred CPUs.
 const FILE_BYTES_MAX: usize = 2 << 20;
@@ -25,27 +25,27 @@ type Numbers = BTreeMap<String, f64>;
 pub type Values = Vec<(String, f64)>;
 
 /// A file that is read again and again.
-pub struct File {
+pub struct CounterFile {
     path: String,
     every: Duration,
-    summary: Summary,
+    summary: SummaryRule,
     began: Instant,
     due: Instant,
-    series: Series,
+    series: CounterSeries,
     /// The first reading that failed.
     error: Option<String>,
 }
 
-impl File {
-    pub fn new(path: String, every: Duration, summary: Summary) -> File {
+impl CounterFile {
+    pub fn new(path: String, every: Duration, summary: SummaryRule) -> CounterFile {
         let began = Instant::now();
-        File {
+        CounterFile {
             path,
             every,
             summary,
             began,
             due: began,
-            series: Series::default(),
+            series: CounterSeries::default(),
             error: None,
         }
     }
@@ -60,7 +60,11 @@ impl File {
 }
 
 /// Reads the files before and after the work, and each whenever its time has come meanwhile.
-pub async fn beside<T>(host: &dyn Host, files: &mut [File], work: impl Future<Output = T>) -> T {
+pub async fn beside<T>(
+    host: &dyn Host,
+    files: &mut [CounterFile],
+    work: impl Future<Output = T>,
+) -> T {
     read(host, files.iter_mut().collect()).await;
     let done = tokio::select! {
         biased;
@@ -71,7 +75,7 @@ pub async fn beside<T>(host: &dyn Host, files: &mut [File], work: impl Future<Ou
     done
 }
 
-async fn read_again(host: &dyn Host, files: &mut [File]) -> std::convert::Infallible {
+async fn read_again(host: &dyn Host, files: &mut [CounterFile]) -> std::convert::Infallible {
     loop {
         match files.iter().map(|file| file.due).min() {
             Some(due) => sleep_until(due).await,
@@ -83,7 +87,7 @@ async fn read_again(host: &dyn Host, files: &mut [File]) -> std::convert::Infall
     }
 }
 
-async fn read(host: &dyn Host, files: Vec<&mut File>) {
+async fn read(host: &dyn Host, files: Vec<&mut CounterFile>) {
     if files.is_empty() {
         return;
     }
@@ -110,7 +114,7 @@ async fn read(host: &dyn Host, files: Vec<&mut File>) {
 
 /// Readings of one file.
 #[derive(Debug, Default)]
-pub struct Series {
+pub struct CounterSeries {
     /// Since the first.
     first: Option<(Duration, Numbers)>,
     last: Option<(Duration, Numbers)>,
@@ -119,7 +123,7 @@ pub struct Series {
     texts: Vec<u8>,
 }
 
-impl Series {
+impl CounterSeries {
     /// Adds a reading, taken `at` this time.
     pub fn add(&mut self, at: Duration, text: &str) {
         let numbers = numbers(text);
@@ -145,7 +149,7 @@ impl Series {
 
     /// A value for each name that is there from the first reading to the last. The rate of what has
     /// fallen is negative: to leave it out would keep the risen ones of a level that wavers.
-    pub fn values(&self, summary: Summary) -> Result<Values, String> {
+    pub fn values(&self, summary: SummaryRule) -> Result<Values, String> {
         let (Some((began, first)), Some((ended, last))) = (&self.first, &self.last) else {
             return Err("it was never read".to_owned());
         };
@@ -153,15 +157,15 @@ impl Series {
             return Err("there are no numbers with names in it".to_owned());
         }
         let seconds = (*ended - *began).as_secs_f64();
-        if summary == Summary::Rate && seconds == 0.0 {
+        if summary == SummaryRule::Rate && seconds == 0.0 {
             return Err("it was read only once".to_owned());
         }
         let value = |(name, number): (&String, &f64)| {
             let value = match summary {
                 // The means in pressure files are no counters; their `total` is.
-                Summary::Rate if name.contains(".avg") => return None,
-                Summary::Rate => (number - first.get(name)?) / seconds,
-                Summary::Mean => {
+                SummaryRule::Rate if name.contains(".avg") => return None,
+                SummaryRule::Rate => (number - first.get(name)?) / seconds,
+                SummaryRule::Mean => {
                     let (sum, count) = self.sums.get(name)?;
                     if *count < self.readings {
                         return None;
@@ -288,39 +292,44 @@ mod tests {
     #[test]
     fn counters_have_rates_and_levels_have_means() {
         let read = |texts: &[&str]| {
-            let mut series = Series::default();
+            let mut series = CounterSeries::default();
             for (n, text) in texts.iter().enumerate() {
                 series.add(Duration::from_millis(500 * n as u64), text);
             }
             series
         };
-        let check = |texts: &[&str], summary: Summary, expected: Result<&[(&str, f64)], &str>| {
-            let found = read(texts).values(summary);
-            let expected = expected.map(|values| {
-                let owned = values.iter().map(|(name, v)| ((*name).to_owned(), *v));
-                owned.collect::<Vec<_>>()
-            });
-            assert_eq!(found, expected.map_err(str::to_owned), "{texts:?}");
-        };
+        let check =
+            |texts: &[&str], summary: SummaryRule, expected: Result<&[(&str, f64)], &str>| {
+                let found = read(texts).values(summary);
+                let expected = expected.map(|values| {
+                    let owned = values.iter().map(|(name, v)| ((*name).to_owned(), *v));
+                    owned.collect::<Vec<_>>()
+                });
+                assert_eq!(found, expected.map_err(str::to_owned), "{texts:?}");
+            };
         let texts = [
             "a 10\nback 5\n",
             "a 11\nback 9\nnew 1\n",
             "a 30\nback 4\nnew 3\n",
         ];
-        check(&texts, Summary::Rate, Ok(&[("a", 20.0), ("back", -1.0)]));
-        check(&texts, Summary::Mean, Ok(&[("a", 17.0), ("back", 6.0)]));
+        check(
+            &texts,
+            SummaryRule::Rate,
+            Ok(&[("a", 20.0), ("back", -1.0)]),
+        );
+        check(&texts, SummaryRule::Mean, Ok(&[("a", 17.0), ("back", 6.0)]));
         let pressure = ["some avg10=1 total=7\n", "some avg10=2 total=8\n"];
-        check(&pressure, Summary::Rate, Ok(&[("some.total", 2.0)]));
+        check(&pressure, SummaryRule::Rate, Ok(&[("some.total", 2.0)]));
         let means = [("some.avg10", 1.5), ("some.total", 7.5)];
-        check(&pressure, Summary::Mean, Ok(&means));
-        check(&["a 1\n"], Summary::Rate, Err("it was read only once"));
-        check(&["a 1\n"], Summary::Mean, Ok(&[("a", 1.0)]));
+        check(&pressure, SummaryRule::Mean, Ok(&means));
+        check(&["a 1\n"], SummaryRule::Rate, Err("it was read only once"));
+        check(&["a 1\n"], SummaryRule::Mean, Ok(&[("a", 1.0)]));
         check(
             &["x\n", "y\n"],
-            Summary::Rate,
+            SummaryRule::Rate,
             Err("there are no numbers with names in it"),
         );
-        check(&[], Summary::Rate, Err("it was never read"));
+        check(&[], SummaryRule::Rate, Err("it was never read"));
         let texts = read(&["a 1\n", "a 2\n"]).texts();
         assert_eq!(texts, b"# 0.000 s\na 1\n# 0.500 s\na 2\n");
     }

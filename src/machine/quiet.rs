@@ -46,7 +46,7 @@ impl Default for Limits {
 
 /// What a machine did during one look.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Noise {
+pub struct MachineNoise {
     /// Load average over one minute.
     pub load_1min: f64,
     pub busy_cpus: f64,
@@ -58,7 +58,7 @@ pub struct Noise {
     pub heavy: Vec<(String, f64)>,
 }
 
-impl Noise {
+impl MachineNoise {
     /// What is not quiet, a line each; empty where all is.
     pub fn complaints(&self, limits: &Limits) -> Vec<String> {
         let mut lines = Vec::new();
@@ -96,7 +96,11 @@ impl Noise {
 }
 
 /// Looks once, for `duration`. `ours` are processes that do not count, with all below them.
-pub async fn look(host: &dyn Host, ours: &[u32], duration: Duration) -> Result<Noise, HostError> {
+pub async fn look(
+    host: &dyn Host,
+    ours: &[u32],
+    duration: Duration,
+) -> Result<MachineNoise, HostError> {
     let before = Counters::read(host).await?;
     sleep(duration).await;
     let after = Counters::read(host).await?;
@@ -112,7 +116,7 @@ pub async fn wait(
     wait_max: Duration,
     ours: &[u32],
     cancel: &Cancel,
-) -> Result<Noise, HostError> {
+) -> Result<MachineNoise, HostError> {
     let start = Instant::now();
     let duration = if wait_max.is_zero() { GLANCE } else { LOOK };
     loop {
@@ -135,11 +139,11 @@ struct Counters {
     steal: u64,
     throttled: u64,
     /// By process id and start time, as an id may be used again.
-    processes: BTreeMap<(u32, u64), Process>,
+    processes: BTreeMap<(u32, u64), BusyProcess>,
 }
 
 #[derive(Debug, PartialEq)]
-struct Process {
+struct BusyProcess {
     name: String,
     parent: u32,
     ticks: u64,
@@ -221,7 +225,7 @@ impl Counters {
         }
     }
 
-    fn noise(before: &Counters, after: &Counters, ours: &[u32]) -> Noise {
+    fn noise(before: &Counters, after: &Counters, ours: &[u32]) -> MachineNoise {
         let spent = |of: fn(&Counters) -> u64| of(after).saturating_sub(of(before));
         let steal = spent(|counters| counters.steal);
         let busy = spent(|c| c.total).saturating_sub(spent(|c| c.idle) + steal);
@@ -244,7 +248,7 @@ impl Counters {
         let mut names = BTreeSet::new();
         heavy.retain(|(name, _)| names.insert(name.clone()));
         heavy.truncate(HEAVY_MAX);
-        Noise {
+        MachineNoise {
             load_1min: after.load_1min,
             busy_cpus: busy.saturating_sub(own) as f64 * cpus / total,
             steal: steal as f64 / total,
@@ -278,13 +282,13 @@ fn names(reply: Option<Result<FileReply, HostError>>) -> Vec<String> {
 
 /// Id and start time, and the process, from /proc/PID/stat (proc_pid_stat(5)). The name is in
 /// parentheses and may hold any character.
-fn parse_process(text: &str) -> Option<((u32, u64), Process)> {
+fn parse_process(text: &str) -> Option<((u32, u64), BusyProcess)> {
     let (pid, rest) = text.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     // Field 3 of the page is the first here.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let process = Process {
+    let process = BusyProcess {
         name: name.to_owned(),
         parent: u32::try_from(field(4)?).ok()?,
         ticks: field(14)? + field(15)?,
@@ -311,7 +315,7 @@ mod tests {
     #[test]
     fn a_process_may_have_any_name() {
         let check = |name: &str| {
-            let expected = Process {
+            let expected = BusyProcess {
                 name: name.to_owned(),
                 parent: 1,
                 ticks: 50,

@@ -6,18 +6,18 @@ use std::collections::HashSet;
 use super::pairwise::{self, Forbidden};
 use super::projection::{Memo, Projection};
 use super::scope::Scope;
+use crate::base::diag::{At, Diagnostic, Span, suggest};
+use crate::base::units::count;
 use crate::config::matrix::{Matrix, Preset, Sampling};
 use crate::config::template::Expr;
 use crate::config::value::AxisValue;
-use crate::base::diag::{At, Diagnostic, Span, suggest};
-use crate::base::units::count;
 
 /// Cells of one plan, and of the product before `exclude` rules.
 pub const CELLS_MAX: usize = 2_000_000;
 
 /// What the user asks for on the command line.
 #[derive(Debug, Default)]
-pub struct Choice<'a> {
+pub struct CellChoice<'a> {
     /// Name of a preset; the matrix's own default otherwise.
     pub preset: Option<&'a str>,
     /// Labels for the `version` axis.
@@ -195,7 +195,10 @@ fn sizes(axes: &[PlanAxis]) -> Vec<usize> {
 }
 
 /// The preset that a choice means.
-pub fn preset<'a>(matrix: &'a Matrix, choice: &Choice) -> Result<Option<&'a Preset>, Diagnostic> {
+pub fn preset<'a>(
+    matrix: &'a Matrix,
+    choice: &CellChoice,
+) -> Result<Option<&'a Preset>, Diagnostic> {
     let own = matrix.preset.as_ref().map(|preset| preset.value.as_str());
     let Some(name) = choice.preset.or(own) else {
         return Ok(None);
@@ -219,7 +222,7 @@ pub fn preset<'a>(matrix: &'a Matrix, choice: &Choice) -> Result<Option<&'a Pres
 
 /// All cells: the product (or a covering array of it) in the order of the axes, without what
 /// `exclude` rules name, then `include`d cells, then only those that the choice asks for.
-pub fn expand(matrix: &Matrix, choice: &Choice) -> Result<Cells, Vec<Diagnostic>> {
+pub fn expand(matrix: &Matrix, choice: &CellChoice) -> Result<Cells, Vec<Diagnostic>> {
     let preset = preset(matrix, choice).map_err(|problem| vec![problem])?;
     let axes = plan_axes(matrix, preset, choice);
     let mut problems = useless_excludes(matrix);
@@ -299,7 +302,7 @@ fn place_in(expr: &Expr, name: &str) -> Span {
     at.map_or(expr.span, |(at, _)| expr.span.slice(at..at + name.len()))
 }
 
-fn plan_axes(matrix: &Matrix, preset: Option<&Preset>, choice: &Choice) -> Vec<PlanAxis> {
+fn plan_axes(matrix: &Matrix, preset: Option<&Preset>, choice: &CellChoice) -> Vec<PlanAxis> {
     matrix
         .axes
         .iter()
@@ -350,7 +353,7 @@ fn with_include_values(matrix: &Matrix, mut axes: Vec<PlanAxis>) -> Vec<PlanAxis
 
 /// An `exclude` that no combination of declared values satisfies is a slip.
 fn useless_excludes(matrix: &Matrix) -> Vec<Diagnostic> {
-    let axes = plan_axes(matrix, None, &Choice::default());
+    let axes = plan_axes(matrix, None, &CellChoice::default());
     let scope = Scope {
         matrix,
         axes: &axes,

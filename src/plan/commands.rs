@@ -7,9 +7,9 @@ use super::dag::Plan;
 use super::key::render;
 use super::scope::Scope;
 use super::steps::Subject;
-use crate::config::matrix::{Argv, Monitor, Summary};
-use crate::config::template::{Context, Template};
 use crate::base::diag::Diagnostic;
+use crate::config::matrix::{Argv, Monitor, SummaryRule};
+use crate::config::template::{Context, Template};
 
 /// Where steps of one machine live.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub enum MonitorWords {
     File {
         path: String,
         every: Duration,
-        summary: Summary,
+        summary: SummaryRule,
     },
 }
 

@@ -1,19 +1,21 @@
 //! Owns the plan: steps, what they depend on, what is stored and what is to be done.
 //! Does not know how a step is carried out nor where results are kept.
 
+use std::collections::BTreeMap;
+
 use std::cmp::Reverse;
 use std::time::Duration;
 
 pub use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use super::cell::{self, Cells, Choice};
+use super::cell::{self, CellChoice, Cells};
 use super::order::Weight;
 use super::projection::{Numbering, Projection};
 use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
-use crate::config::matrix::{Matrix, Repeat, Via};
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
+use crate::config::matrix::{Matrix, Repeat, Via};
 
 /// Cells that are compared along one axis: the groups that differ in nothing else.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ pub struct Plan<'a> {
 /// Expands a matrix into steps. All problems are returned, not the first.
 pub fn plan<'a>(
     matrix: &'a Matrix,
-    choice: &Choice,
+    choice: &CellChoice,
     digests: &dyn Digests,
 ) -> Result<Plan<'a>, Vec<Diagnostic>> {
     let preset = cell::preset(matrix, choice).map_err(|problem| vec![problem])?;
@@ -75,7 +77,7 @@ pub fn plan<'a>(
 fn compares(
     matrix: &Matrix,
     cells: &Cells,
-    choice: &Choice,
+    choice: &CellChoice,
 ) -> Result<Vec<ComparePlan>, Vec<Diagnostic>> {
     let mut plans = Vec::new();
     for (rule, compare) in matrix.compares.iter().enumerate() {
@@ -275,7 +277,7 @@ impl Plan<'_> {
 
 /// Steps by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct StepCounts {
     pub build: Count,
     pub setup: Count,
     pub run: Count,
@@ -283,13 +285,13 @@ pub struct Counts {
 }
 
 impl Todo {
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> StepCounts {
         let flags = |lists: &[Vec<bool>]| {
             let all = lists.iter().flatten();
             Count::of(all.clone().count(), all.filter(|needed| **needed).count())
         };
         let run = self.rounds.iter().filter(|rounds| **rounds > 0).count();
-        Counts {
+        StepCounts {
             build: flags(std::slice::from_ref(&self.builds)),
             setup: flags(&self.setups),
             run: Count::of(self.rounds.len(), run),
@@ -410,7 +412,7 @@ pub fn graph(plan: &Plan, todo: &Todo) -> Graph {
 /// How long a plan takes: steps of one machine one after the other but for its slots, machines side by side;
 /// and the longest chain of steps that need each other.
 #[derive(Clone, Debug, Default)]
-pub struct Estimate {
+pub struct TimeEstimate {
     pub total: Duration,
     pub critical_path: Vec<(Node, Duration)>,
 }
@@ -446,7 +448,7 @@ pub fn build_weights(plan: &Plan, todo: &Todo, durations: &Durations) -> Vec<Wei
 /// When a chain ends, its comparison (the first of equals counts) and its run step.
 type Longest = (Duration, Reverse<(u16, u32)>, u32);
 
-pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
+pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> TimeEstimate {
     let steps = &plan.steps;
     let machine = plan.cells.axis("machine").unwrap_or(0);
     let mut by_machine = vec![Duration::ZERO; plan.cells.axes[machine].values.len()];
@@ -498,7 +500,7 @@ pub fn estimate(plan: &Plan, todo: &Todo, durations: &Durations) -> Estimate {
             longest = Some((end, group, run));
         }
     }
-    Estimate {
+    TimeEstimate {
         total: by_machine.into_iter().max().unwrap_or_default(),
         critical_path: match longest {
             Some((_, Reverse(compare), run)) => chains.up_to(run, compare),
@@ -590,6 +592,33 @@ impl Chains<'_> {
         chain.reverse();
         chain
     }
+}
+
+/// What is stored of a run step when a run begins.
+#[derive(Clone, Debug, Default)]
+pub struct StoredRounds {
+    /// Rounds below this one do not count, stored or not…
+    pub begin: u32,
+    /// … but for so many of them.
+    pub counted: u32,
+    /// Rounds that are stored.
+    pub rounds: Vec<u32>,
+}
+
+/// Cells of each group that is compared, the baseline first.
+pub fn groups(plan: &Plan, compare: &ComparePlan) -> Vec<(u32, Vec<u32>)> {
+    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    let in_groups = (0..).zip(&compare.of_cell);
+    for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
+        groups.entry(*group).or_default().push(cell);
+    }
+    let is_baseline =
+        |cell: &u32| plan.cells.cell(*cell as usize)[compare.axis] == compare.baseline;
+    let split = |cells: Vec<u32>| {
+        let (baseline, others): (Vec<u32>, Vec<u32>) = cells.into_iter().partition(is_baseline);
+        Some((*baseline.first()?, others))
+    };
+    groups.into_values().filter_map(split).collect()
 }
 
 #[cfg(test)]

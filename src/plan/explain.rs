@@ -4,17 +4,17 @@
 use serde::Serialize;
 
 use super::cell::{Cells, Origin, excluded_by};
-use super::dag::{Plan, Todo};
 use super::commands::{Places, SetupCommands, Words};
-use crate::config::template::Expr;
+use super::dag::{Plan, Todo};
 use crate::base::diag::Diagnostic;
 use crate::base::units::count;
+use crate::config::template::Expr;
 
 /// One cell, explained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     pub cell: String,
-    pub values: Vec<Value>,
+    pub values: Vec<ExplainedValue>,
     /// Empty when the cell is not in the matrix.
     pub steps: Vec<StepOf>,
     /// Why it will or will not run.
@@ -22,7 +22,7 @@ pub struct Explanation {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Value {
+pub struct ExplainedValue {
     pub name: String,
     pub value: String,
     /// `axis`, `derived`, `preset`, `command line` or `default`.
@@ -34,13 +34,13 @@ pub struct StepOf {
     /// `set-up nbd`, `run`.
     pub step: String,
     pub key: String,
-    pub commands: Vec<Command>,
+    pub commands: Vec<ExplainedCommand>,
     /// With which cells it is shared.
     pub shared: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Command {
+pub struct ExplainedCommand {
     /// `run`, `service`, `ready`, `undo` or `measure`.
     pub role: &'static str,
     pub argv: Words,
@@ -97,7 +97,7 @@ pub fn explain(
     explanation.steps.push(StepOf {
         step: "run".to_owned(),
         key: plan.steps.runs.keys[run as usize].to_string(),
-        commands: vec![Command {
+        commands: vec![ExplainedCommand {
             role: "measure",
             argv: plan.run_command(cell, 0, 0, 0, &places)?,
         }],
@@ -134,13 +134,13 @@ fn not_selected(plan: &Plan, only: &[Expr], cell: &[u16]) -> Result<String, Diag
     Ok("not in this plan: a covering array leaves cells out, and a value that only `[[include]]` names is only in its cells".to_owned())
 }
 
-fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
-    let mut values: Vec<Value> = plan
+fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<ExplainedValue>, Diagnostic> {
+    let mut values: Vec<ExplainedValue> = plan
         .cells
         .axes
         .iter()
         .zip(cell)
-        .map(|(axis, &value)| Value {
+        .map(|(axis, &value)| ExplainedValue {
             name: axis.name.clone(),
             value: axis.labels[usize::from(value)].clone(),
             origin: match axis.origin {
@@ -155,13 +155,13 @@ fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
     let context = plan.scope().context(cell, &all)?;
     for derived in &plan.matrix.derived {
         let value = plan.matrix.engine.value(&derived.expr, &context);
-        values.push(Value {
+        values.push(ExplainedValue {
             name: derived.name.value.clone(),
             value: value.map_or_else(|reason| format!("({reason})"), |value| value.to_string()),
             origin: "derived",
         });
     }
-    values.push(Value {
+    values.push(ExplainedValue {
         name: "seconds".to_owned(),
         value: plan.seconds.to_string(),
         origin: if plan.seconds == plan.matrix.run.seconds {
@@ -173,9 +173,10 @@ fn values(plan: &Plan, cell: &[u16]) -> Result<Vec<Value>, Diagnostic> {
     Ok(values)
 }
 
-fn listed(commands: SetupCommands) -> Vec<Command> {
+fn listed(commands: SetupCommands) -> Vec<ExplainedCommand> {
     let with = |role: &'static str, list: Vec<Words>| {
-        list.into_iter().map(move |argv| Command { role, argv })
+        list.into_iter()
+            .map(move |argv| ExplainedCommand { role, argv })
     };
     with("run", commands.run)
         .chain(with("service", commands.service.into_iter().collect()))

@@ -11,22 +11,22 @@
 use super::cell::Cells;
 use super::projection::{Memo, Projection};
 use super::scope::Scope;
-use crate::config::matrix::{Argv, ParserDecl};
-use crate::config::template::{Context, Template};
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::{Key, KeyHasher};
+use crate::config::matrix::{Argv, ParserDecl};
+use crate::config::template::{Context, Template};
 
 /// The value of one input in a cell, as text.
-type Value<'a> = Box<dyn Fn(&[u16]) -> Result<String, Diagnostic> + 'a>;
+type KeyValue<'a> = Box<dyn Fn(&[u16]) -> Result<String, Diagnostic> + 'a>;
 
 /// One thing that a step's result depends on. Name and value are what is hashed: a name that changes
 /// makes every result of the past stale.
-struct Input<'a> {
+struct KeyInput<'a> {
     /// As a user would say it: `run command, word 3`.
     name: String,
     axes: Vec<usize>,
-    value: Value<'a>,
+    value: KeyValue<'a>,
     purpose: Purpose,
 }
 
@@ -45,7 +45,7 @@ enum Purpose {
 pub struct Inputs<'a> {
     scope: Scope<'a>,
     sizes: Vec<usize>,
-    list: Vec<Input<'a>>,
+    list: Vec<KeyInput<'a>>,
     groups: Vec<Group>,
 }
 
@@ -138,7 +138,7 @@ impl<'a> Inputs<'a> {
         );
     }
 
-    fn push(&mut self, name: String, axes: Vec<usize>, value: Value<'a>, purpose: Purpose) {
+    fn push(&mut self, name: String, axes: Vec<usize>, value: KeyValue<'a>, purpose: Purpose) {
         let index = self.list.len();
         let projection = Projection::new(axes.clone(), &self.sizes);
         let same = |group: &&mut Group| group.sums.projection == projection;
@@ -150,7 +150,7 @@ impl<'a> Inputs<'a> {
                 sums: Memo::new(projection),
             }),
         }
-        self.list.push(Input {
+        self.list.push(KeyInput {
             name,
             axes,
             value,
@@ -199,7 +199,7 @@ impl<'a> Inputs<'a> {
         wanted: &dyn Fn(usize) -> bool,
         texts: &mut InputTexts,
     ) -> Result<(), Diagnostic> {
-        let told = |input: &&Input| input.purpose != Purpose::Key;
+        let told = |input: &&KeyInput| input.purpose != Purpose::Key;
         for input in self.list.iter().filter(told) {
             let mut seen = Memo::new(Projection::new(input.axes.clone(), &self.sizes));
             for (index, cell) in cells.iter().enumerate().filter(|(index, _)| wanted(*index)) {

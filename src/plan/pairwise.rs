@@ -105,7 +105,7 @@ fn fewest_rows(
     let work = 2 * rows_least * space.sizes.len() * feasible.total;
     let candidates = (WORK_MAX / work).clamp(1, CANDIDATES_MAX);
     let arrays = (WORK_MAX / (work * candidates)).clamp(1, ARRAYS_MAX);
-    let mut builder = Builder {
+    let mut builder = ArrayBuilder {
         space,
         uncovered: feasible.clone(),
         random: Random(seed),
@@ -174,7 +174,7 @@ impl Random {
     }
 }
 
-struct Builder<'a> {
+struct ArrayBuilder<'a> {
     space: &'a Space<'a>,
     uncovered: Uncovered,
     random: Random,
@@ -188,7 +188,7 @@ struct Draft {
     gain: Vec<u8>,
 }
 
-impl Builder<'_> {
+impl ArrayBuilder<'_> {
     /// Rows until nothing is uncovered, each the best of some candidates.
     fn rows(&mut self, candidates: usize) -> Result<Vec<Vec<u16>>, PairwiseError> {
         let axes = self.space.sizes.len();

@@ -1,9 +1,9 @@
 //! Owns what names stand for in a cell: which axes a name needs, and the context to render with.
 //! Does not know what is rendered.
 
+use crate::base::diag::Diagnostic;
 use crate::config::matrix::Matrix;
 use crate::config::template::{Context, Expr};
-use crate::base::diag::Diagnostic;
 
 use super::cell::PlanAxis;
 

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use crate::base::diag::{Diagnostic, suggest};
 use crate::config::matrix::Matrix;
 use crate::config::template::Expr;
 use crate::config::value::{AxisValue, Scalar};
-use crate::base::diag::{Diagnostic, suggest};
 
 /// A part of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum ExprToken<'a> {
     /// A name, dotted where an attribute is taken.
     Name(&'a str),
     Text(&'a str, Range<usize>),
@@ -68,43 +68,56 @@ fn text_of(value: &AxisValue) -> Option<String> {
 }
 
 /// Names with the texts that they are compared with by `==`, `!=`, `in` and `not in`.
-fn compared<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, &'a str, Range<usize>)> {
+fn compared<'a>(tokens: &[ExprToken<'a>]) -> Vec<(&'a str, &'a str, Range<usize>)> {
     let mut found = Vec::new();
     for (at, token) in tokens.iter().enumerate() {
         // An attribute, or what a filter or an operator makes of a name, has values of its own.
         let ends = |at: usize| {
             let next = tokens.get(at);
-            !matches!(next, Some(Token::Other("|" | "~" | "+" | "[" | "(")))
+            !matches!(next, Some(ExprToken::Other("|" | "~" | "+" | "[" | "(")))
         };
         match (token, &tokens[at + 1..]) {
-            (Token::Name(name), [Token::Other("==" | "!="), Token::Text(text, place), ..])
-                if ends(at + 3) =>
-            {
-                found.push((*name, *text, place.clone()));
-            }
-            (Token::Text(text, place), [Token::Other("==" | "!="), Token::Name(name), ..])
-                if ends(at + 3) =>
-            {
-                found.push((*name, *text, place.clone()));
-            }
-            (Token::Name(name), [Token::Other("in"), Token::Other("[" | "("), list @ ..])
-            | (
-                Token::Name(name),
+            (
+                ExprToken::Name(name),
                 [
-                    Token::Other("not"),
-                    Token::Other("in"),
-                    Token::Other("[" | "("),
+                    ExprToken::Other("==" | "!="),
+                    ExprToken::Text(text, place),
+                    ..,
+                ],
+            ) if ends(at + 3) => {
+                found.push((*name, *text, place.clone()));
+            }
+            (
+                ExprToken::Text(text, place),
+                [ExprToken::Other("==" | "!="), ExprToken::Name(name), ..],
+            ) if ends(at + 3) => {
+                found.push((*name, *text, place.clone()));
+            }
+            (
+                ExprToken::Name(name),
+                [
+                    ExprToken::Other("in"),
+                    ExprToken::Other("[" | "("),
+                    list @ ..,
+                ],
+            )
+            | (
+                ExprToken::Name(name),
+                [
+                    ExprToken::Other("not"),
+                    ExprToken::Other("in"),
+                    ExprToken::Other("[" | "("),
                     list @ ..,
                 ],
             ) => {
                 let list = list.iter().take_while(|token| match token {
-                    Token::Text(..) => true,
-                    Token::Other(other) => !["]", ")"].contains(other),
-                    Token::Name(_) => false,
+                    ExprToken::Text(..) => true,
+                    ExprToken::Other(other) => !["]", ")"].contains(other),
+                    ExprToken::Name(_) => false,
                 });
                 found.extend(list.filter_map(|token| match token {
-                    Token::Text(text, place) => Some((*name, *text, place.clone())),
-                    Token::Name(_) | Token::Other(_) => None,
+                    ExprToken::Text(text, place) => Some((*name, *text, place.clone())),
+                    ExprToken::Name(_) | ExprToken::Other(_) => None,
                 }));
             }
             _ => {}
@@ -113,7 +126,7 @@ fn compared<'a>(tokens: &[Token<'a>]) -> Vec<(&'a str, &'a str, Range<usize>)> {
     found
 }
 
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn tokens(text: &str) -> Vec<ExprToken<'_>> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -125,8 +138,10 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
                 let inside = at + 1..(at + end - 1).max(at + 1);
                 // What is written with escapes is not looked at.
                 match &text[inside.clone()] {
-                    escaped if escaped.contains('\\') => tokens.push(Token::Other(&rest[..end])),
-                    plain => tokens.push(Token::Text(plain, inside)),
+                    escaped if escaped.contains('\\') => {
+                        tokens.push(ExprToken::Other(&rest[..end]))
+                    }
+                    plain => tokens.push(ExprToken::Text(plain, inside)),
                 }
                 end
             }
@@ -134,8 +149,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
                 let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
                 let is_other = c.is_ascii_digit() || KEYWORDS.contains(&&rest[..end]);
                 tokens.push(match is_other {
-                    true => Token::Other(&rest[..end]),
-                    false => Token::Name(&rest[..end]),
+                    true => ExprToken::Other(&rest[..end]),
+                    false => ExprToken::Name(&rest[..end]),
                 });
                 end
             }
@@ -146,7 +161,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
                     .filter(|two| ["==", "!=", "<=", ">="].contains(two));
                 let one = &rest[..first.len_utf8()];
                 let token = two.unwrap_or(one);
-                tokens.push(Token::Other(token));
+                tokens.push(ExprToken::Other(token));
                 token.len()
             }
         };

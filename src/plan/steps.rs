@@ -6,15 +6,15 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::cell::Cells;
+use super::commands::set_seconds;
 use super::key::Inputs;
 use super::projection::{Memo, Numbering, Projection};
-use super::commands::set_seconds;
 use super::scope::Scope;
-use crate::config::matrix::{INSTALLED, Matrix, Setup};
-use crate::config::template::{Context, Template};
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::Key;
+use crate::config::matrix::{INSTALLED, Matrix, Setup};
+use crate::config::template::{Context, Template};
 
 /// Digests that come from the world, given to the planner as values.
 pub trait Digests {

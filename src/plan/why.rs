@@ -25,16 +25,16 @@ pub struct Reason {
 
 /// How the sources of a version differ from earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sources {
+pub struct SourceChange {
     pub version: String,
     /// The version before it in the plan; None: what its own label meant before.
     pub since: Option<String>,
     pub files: Vec<String>,
 }
 
-impl Sources {
+impl SourceChange {
     fn text(&self) -> String {
-        let Sources { version, files, .. } = self;
+        let SourceChange { version, files, .. } = self;
         let since = self.since.iter().map(|since| format!(" since {since}"));
         let since: String = since.collect();
         format!("sources of {version}{since}: {}", listed(files))
@@ -42,7 +42,8 @@ impl Sources {
 }
 
 /// What differs in the sources of a cell's version since a session, if that is known.
-pub type SourcesOf<'a> = dyn Fn(&[u16], Option<i64>) -> Result<Option<Sources>, Diagnostic> + 'a;
+pub type SourcesOf<'a> =
+    dyn Fn(&[u16], Option<i64>) -> Result<Option<SourceChange>, Diagnostic> + 'a;
 
 /// What is known beside the inputs.
 pub struct Before<'a> {
@@ -191,7 +192,7 @@ impl<'a> Changes<'a> {
         Ok(self.text(cell, session, sources.as_ref()))
     }
 
-    fn text(&self, cell: &[u16], session: Option<i64>, sources: Option<&Sources>) -> String {
+    fn text(&self, cell: &[u16], session: Option<i64>, sources: Option<&SourceChange>) -> String {
         if self.old.is_empty() {
             return NEW.to_owned();
         }

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::text::{Style, dropped, fit, lines, table};
+use crate::base::units::count;
 use crate::judge::stats::quantile;
 use crate::judge::verdict::{Comparison, Verdict};
 use crate::plan::dag::Plan;
 use crate::run::strategy::calibrate::{Calibrated, EFFECTS};
-use crate::base::units::count;
 
 /// Changes of which are told: beyond, a metric is too noisy to say anything.
 const EFFECT_SHOWN_MAX: f64 = 10.0;
@@ -29,7 +29,7 @@ pub struct Calibration {
     /// Cells that were found to differ from themselves: false alarms.
     pub false_alarms: usize,
     pub metrics: Vec<MetricRow>,
-    pub cells: Vec<CellRow>,
+    pub cells: Vec<CalibrationRow>,
 }
 
 /// One metric over all cells.
@@ -54,7 +54,7 @@ pub struct RepetitionsFor {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct CellRow {
+pub struct CalibrationRow {
     pub cell: String,
     pub metric: String,
     pub noise: Option<f64>,
@@ -75,7 +75,7 @@ impl Calibration {
         }
         self.cells = found
             .iter()
-            .map(|one| CellRow {
+            .map(|one| CalibrationRow {
                 cell: plan.cells.name(plan.cells.cell(one.cell as usize)),
                 metric: name(one),
                 noise: one.noise.map(|noise| noise.sigma_log),

@@ -7,17 +7,17 @@ use std::fmt::Write as _;
 use comfy_table::Cell;
 use serde::Serialize;
 
-use crate::verdicts::report::{AcceptedRow, FORMAT};
 use super::text::{
     BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
     value,
 };
-use crate::judge::changepoint::{Change, Kind};
-use crate::judge::history::Standing;
-use crate::judge::stats::median;
-use crate::judge::verdict::Verdict;
 use crate::base::sample::Better;
 use crate::base::units::{count, show_ratio};
+use crate::judge::changepoint::{Change, ChangeKind};
+use crate::judge::history::ChangeStanding;
+use crate::judge::stats::median;
+use crate::judge::verdict::Verdict;
+use crate::verdicts::report::{AcceptedRow, FORMAT};
 
 /// Rows and lines that a terminal is shown; the rest is counted.
 const LINES_MAX: usize = 200;
@@ -100,7 +100,7 @@ pub struct CellChange {
     pub before: Option<f64>,
     pub after: Option<f64>,
     /// What a fresh look at the whole series says of one that was told before.
-    pub standing: Option<Standing>,
+    pub standing: Option<ChangeStanding>,
     /// The version at which it would now be seen, where that is another one.
     pub now_at: Option<String>,
     pub surroundings: Vec<String>,
@@ -225,7 +225,7 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
     let total = all.clone().count();
     for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
         let (mut moved, interval) = in_one_unit(change.ratio, change.ci95);
-        if change.kind == Kind::Bend {
+        if change.kind == ChangeKind::Bend {
             moved = "bend".to_owned();
         }
         rows.add_row(vec![
@@ -384,12 +384,12 @@ fn points(course: &Course, style: Style, out: &mut String) {
 
 fn standing(change: &CellChange, out: &mut String) {
     let words = match change.standing {
-        Some(Standing::Moved { to }) => match &change.now_at {
+        Some(ChangeStanding::Moved { to }) => match &change.now_at {
             Some(version) => format!("would now be seen at `{version}` (point {to})"),
             None => format!("would now be seen at point {to}"),
         },
-        Some(Standing::Gone) => "would not be seen any more".to_owned(),
-        Some(Standing::Stands) | None => return,
+        Some(ChangeStanding::Gone) => "would not be seen any more".to_owned(),
+        Some(ChangeStanding::Stands) | None => return,
     };
     let id = change.id.map_or("-".to_owned(), |id| id.to_string());
     let _ = writeln!(

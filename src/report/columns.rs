@@ -4,17 +4,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::verdicts::report::{Report, Row};
 use crate::judge::table::{LKP_HEADING, Side, lkp_row, mmtests_cell, mmtests_percent};
+use crate::judge::verdict::LEVEL;
 use crate::judge::verdict::Summary;
-use crate::verdicts::comparisons::LEVEL;
+use crate::verdicts::report::{Report, VerdictRow};
 
 /// Decimals of an mmtests value.
 const DECIMALS: usize = 2;
 
 /// Rows that compare the same two sides of the same cell stand together.
-fn blocks(report: &Report) -> BTreeMap<(&str, &str, &str, &str), Vec<&Row>> {
-    let mut blocks: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+fn blocks(report: &Report) -> BTreeMap<(&str, &str, &str, &str), Vec<&VerdictRow>> {
+    let mut blocks: BTreeMap<_, Vec<&VerdictRow>> = BTreeMap::new();
     for row in &report.verdicts {
         let block = (&*row.cell, &*row.axis, &*row.baseline, &*row.candidate);
         blocks.entry(block).or_default().push(row);

@@ -59,7 +59,7 @@ fn render_one(
     }
     let report = Report::new(shown);
     let report = match place {
-        Some(source) => report.with_source_code(File {
+        Some(source) => report.with_source_code(SourceFile {
             name: sources.name(source).to_owned(),
             text: sources.text(source).to_owned(),
         }),
@@ -71,12 +71,12 @@ fn render_one(
 }
 
 /// A text whose columns are counted in characters, as [`Sources::line_column`] does; miette counts bytes.
-struct File {
+struct SourceFile {
     name: String,
     text: String,
 }
 
-impl SourceCode for File {
+impl SourceCode for SourceFile {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

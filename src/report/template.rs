@@ -5,9 +5,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior};
 
-use crate::verdicts::report::Report;
 use super::text::{in_one_unit, summary};
 use crate::base::units::{show_ratio, show_value};
+use crate::verdicts::report::Report;
 
 /// Bytes of one template.
 pub const TEMPLATE_BYTES_MAX: usize = 1 << 20;

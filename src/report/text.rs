@@ -8,12 +8,12 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
 };
 
-use crate::verdicts::context::MonitorsRow;
-use crate::verdicts::cells::CellRows;
-use crate::verdicts::report::{AcceptedRow, Report, Row};
-use crate::judge::verdict::Verdict;
 use crate::base::sample::Better;
 use crate::base::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
+use crate::judge::verdict::Verdict;
+use crate::verdicts::cells::CellRows;
+use crate::verdicts::context::MonitorsRow;
+use crate::verdicts::report::{AcceptedRow, Report, VerdictRow};
 
 /// Rows of one table; the rest is counted.
 const ROWS_MAX: usize = 60;
@@ -297,7 +297,7 @@ pub fn summary(report: &Report) -> String {
 
 fn verdicts(report: &Report, style: Style, out: &mut String) {
     // One baseline for all is said once.
-    let sides = |row: &Row| (row.axis.clone(), row.baseline.clone());
+    let sides = |row: &VerdictRow| (row.axis.clone(), row.baseline.clone());
     let common = report
         .verdicts
         .first()
@@ -335,7 +335,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
         ]);
     }
     heading(&shared, common, out);
-    let is_named = |row: &Row| !without(&row.cell, &shared).is_empty();
+    let is_named = |row: &VerdictRow| !without(&row.cell, &shared).is_empty();
     if !report.verdicts.iter().any(is_named)
         && let Some(cell) = table.column_mut(1)
     {
@@ -355,7 +355,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
 }
 
 /// For narrow terminals: each cell's name has a line of its own, its rows stand below.
-fn below_names(mut table: Table, rows: &[Row], shared: &[String], out: &mut String) {
+fn below_names(mut table: Table, rows: &[VerdictRow], shared: &[String], out: &mut String) {
     for column in table.column_iter_mut() {
         if column.constraint() != Some(&ColumnConstraint::Hidden) {
             column.set_constraint(ColumnConstraint::ContentWidth);
@@ -407,7 +407,7 @@ fn heading(shared: &[String], common: Option<(String, String)>, out: &mut String
 }
 
 /// Whether the change has another sign than the medians, as it may where rounds drift.
-fn medians_mislead(row: &Row) -> bool {
+fn medians_mislead(row: &VerdictRow) -> bool {
     let (Some(baseline), Some(candidate), Some(ratio)) = (
         row.baseline_median,
         row.candidate_median,
@@ -488,7 +488,7 @@ pub(super) fn more(total: usize, shown_max: usize, out: &mut String) {
     }
 }
 
-fn verdict_cell(row: &Row) -> Cell {
+fn verdict_cell(row: &VerdictRow) -> Cell {
     let verdict = row.comparison.verdict;
     let cell = Cell::new(row.words());
     match verdict {

@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use crate::resolve::samples::Series;
-use crate::machine::environment::{Environment, in_short};
-use crate::edge::store::{Store, StoreError};
 use crate::base::key::Key;
 use crate::base::sample::Sample;
+use crate::edge::store::{Store, StoreError};
+use crate::machine::environment::{Environment, in_short};
+use crate::resolve::samples::Series;
 
 /// The environments that a report's samples were taken in.
 #[derive(Debug, Default)]
-pub struct Alike {
+pub struct EnvironmentMatch {
     /// Those that differ in something that moves results; each has the values of all that do not differ.
     kinds: Vec<Environment>,
     /// Index into them. Empty where there is one kind only.
@@ -21,7 +21,7 @@ pub struct Alike {
 }
 
 /// Two sides, as far as they can be compared.
-pub struct Sides<'a> {
+pub struct MatchedSides<'a> {
     pub samples: [Cow<'a, [Sample]>; 2],
     /// The latest environments in which they differ.
     pub differing: Option<[Key; 2]>,
@@ -29,8 +29,11 @@ pub struct Sides<'a> {
     pub differ: Option<String>,
 }
 
-impl Alike {
-    pub fn read(store: &Store, all: impl Iterator<Item = Key>) -> Result<Alike, StoreError> {
+impl EnvironmentMatch {
+    pub fn read(
+        store: &Store,
+        all: impl Iterator<Item = Key>,
+    ) -> Result<EnvironmentMatch, StoreError> {
         let keys: BTreeSet<Key> = all.collect();
         let mut known = Vec::new();
         for key in keys.iter().filter(|_| keys.len() > 1) {
@@ -39,14 +42,14 @@ impl Alike {
             let own = text.and_then(|text| Environment::from_json(&text).ok());
             known.extend(own.map(|own| (*key, own)));
         }
-        Ok(Alike::of(known))
+        Ok(EnvironmentMatch::of(known))
     }
 
     /// One that lacks names may be like two that differ from each other: those with most names come first, and what
     /// is like a kind differs from none of it.
-    fn of(mut known: Vec<(Key, Environment)>) -> Alike {
+    fn of(mut known: Vec<(Key, Environment)>) -> EnvironmentMatch {
         known.sort_by_key(|(key, own)| (Reverse(own.values.len()), *key));
-        let mut alike = Alike::default();
+        let mut alike = EnvironmentMatch::default();
         for (key, own) in known {
             let mut kinds = alike.kinds.iter();
             let kind = kinds.position(|kind| kind.shifts(&own).is_empty());
@@ -77,7 +80,7 @@ impl Alike {
 
     /// Where a side was measured again in the environment of the other one, only that is compared: what was
     /// measured before would be told as a difference of the sides.
-    pub fn sides<'a>(&self, base: Series<'a>, cand: Series<'a>) -> Sides<'a> {
+    pub fn sides<'a>(&self, base: Series<'a>, cand: Series<'a>) -> MatchedSides<'a> {
         let kind = |key: &Key| self.of_key.get(key).copied();
         let kinds = [base, cand].map(|side| -> BTreeSet<usize> {
             let keys = side.environments.iter().map(|(_, key)| key);
@@ -124,7 +127,7 @@ impl Alike {
             }
             keys
         });
-        Sides {
+        MatchedSides {
             samples,
             differing: differing(&of_base, &of_cand),
             differ: is_apart.then(differ).flatten(),
@@ -172,7 +175,7 @@ mod tests {
                 .zip(&all)
                 .map(|(n, own)| (Key([n % 5; 16]), own.clone()));
             let known: Vec<_> = known.collect();
-            let alike = Alike::of(known.clone());
+            let alike = EnvironmentMatch::of(known.clone());
             for (a, of_a) in &known {
                 for (b, of_b) in &known {
                     let is_alike = alike.of_key[a] == alike.of_key[b];

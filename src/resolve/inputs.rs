@@ -5,17 +5,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::resolve::selection::{Again, Chosen};
-use crate::resolve::lookup::{Known, LookupError, failures};
-use crate::resolve::versions::World;
+use crate::base::diag::Diagnostic;
+use crate::base::input::{InputTexts, OldInputs, value_in};
+use crate::base::key::Key;
 use crate::edge::git::Oid;
 use crate::edge::store::{Store, StoreError};
 use crate::plan::dag::{Plan, Todo};
 use crate::plan::steps::{Maker, placeholders};
-use crate::plan::why::{Before, Reason, Sources, why};
-use crate::base::diag::Diagnostic;
-use crate::base::input::{InputTexts, OldInputs, value_in};
-use crate::base::key::Key;
+use crate::plan::why::{Before, Reason, SourceChange, why};
+use crate::resolve::lookup::{Known, LookupError, failures};
+use crate::resolve::selection::{Again, Chosen};
+use crate::resolve::versions::World;
 
 /// Not an input, but kept with them: which commit a version's label meant.
 const COMMIT: &str = "commit";
@@ -192,10 +192,10 @@ struct Differences<'a> {
     /// What labels meant before.
     commits: &'a OldInputs,
     /// By version, in the order of the axis, and session.
-    known: RefCell<HashMap<VersionAt, Option<Rc<Difference>>>>,
+    known: RefCell<HashMap<VersionAt, Option<Rc<SourceDifference>>>>,
 }
 
-struct Difference {
+struct SourceDifference {
     version: String,
     since: Option<String>,
     /// Sorted.
@@ -213,7 +213,7 @@ impl<'a> Differences<'a> {
     }
 
     /// What can have changed the result of a cell since a session.
-    fn of(&self, cell: &[u16], session: Option<i64>) -> Result<Option<Sources>, Diagnostic> {
+    fn of(&self, cell: &[u16], session: Option<i64>) -> Result<Option<SourceChange>, Diagnostic> {
         let Some(axis) = self.plan.cells.axis("version") else {
             return Ok(None);
         };
@@ -229,7 +229,7 @@ impl<'a> Differences<'a> {
                 files.push(file.clone());
             }
         }
-        Ok(Some(Sources {
+        Ok(Some(SourceChange {
             version: difference.version.clone(),
             since: difference.since.clone(),
             files,
@@ -237,7 +237,7 @@ impl<'a> Differences<'a> {
     }
 
     /// A version's label is compared with what it meant before; a new one with the version before it.
-    fn find(&self, axis: usize, value: u16, session: Option<i64>) -> Option<Difference> {
+    fn find(&self, axis: usize, value: u16, session: Option<i64>) -> Option<SourceDifference> {
         let labels = &self.plan.cells.axes[axis].labels;
         let version = self.world.versions.get(&labels[usize::from(value)])?;
         let commit = version.commit.as_ref()?;
@@ -255,7 +255,7 @@ impl<'a> Differences<'a> {
             }
         };
         let repository = self.world.versions.repository()?.borrow();
-        Some(Difference {
+        Some(SourceDifference {
             version: version.label.clone(),
             since,
             // A commit that is gone cannot be compared with: then the digests must do.

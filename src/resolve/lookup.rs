@@ -5,14 +5,16 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::resolve::repeat::Repetition;
-use crate::resolve::samples::Samples;
-use crate::edge::artifact::Artifacts;
-use crate::edge::store::{Finished, Kind, Store, StoreError};
-use crate::plan::dag::{Durations, Plan, Todo};
-use crate::plan::steps::Subject;
+use serde::Serialize;
+
 use crate::base::key::Key;
 use crate::base::sample::Sample;
+use crate::edge::artifact::Artifacts;
+use crate::edge::store::{Finished, StepKind, Store, StoreError};
+use crate::plan::dag::{Durations, Plan, Todo};
+use crate::plan::steps::Subject;
+use crate::resolve::repeat::Repetition;
+use crate::resolve::samples::Samples;
 
 /// Time that a run step takes beside the measurement itself, where nothing is known.
 const RUN_OVERHEAD: Duration = Duration::from_millis(500);
@@ -153,6 +155,13 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>
         .collect())
 }
 
+/// A cell of which no sample was taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failed {
+    pub cell: String,
+    pub reason: String,
+}
+
 /// Why a run step failed the last time, by number.
 pub fn failures(plan: &Plan, store: &Store) -> Result<HashMap<usize, String>, StoreError> {
     let keys = &plan.steps.runs.keys;
@@ -201,8 +210,8 @@ impl StepTimes {
         // A declared duration of this preset says more than what other presets took.
         let mut words = plan.matrix.run.command.words.iter();
         let declared = words.any(|word| word.mentions.iter().any(|name| name == "seconds"));
-        for (kind, typical) in Kind::ALL.into_iter().zip(&mut past.typical) {
-            if kind == Kind::Run && declared {
+        for (kind, typical) in StepKind::ALL.into_iter().zip(&mut past.typical) {
+            if kind == StepKind::Run && declared {
                 continue;
             }
             if let Some(known) = store.typical_duration(&plan.matrix.name, kind)? {

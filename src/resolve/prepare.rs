@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::resolve::versions::Version;
+use crate::base::key::{Key, KeyHasher};
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
-use crate::machine::environment::{Asked, Difference, Environment, capture, is_set_by};
+use crate::machine::environment::{
+    CaptureRequest, Environment, EnvironmentDifference, capture, is_set_by,
+};
 use crate::machine::host::local::LocalHost;
 use crate::machine::host::{FileOp, FileReply, Host, HostError};
 use crate::machine::tune;
 use crate::plan::commands::Places;
-use crate::base::key::{Key, KeyHasher};
+use crate::resolve::versions::Version;
 
 /// The machines of a plan, by name.
 pub struct Machines(BTreeMap<String, Machine>);
@@ -35,7 +37,7 @@ pub struct Machine {
     /// What its profile asks of it, as its facts are now.
     pub profile: Option<Resolved>,
     /// Where it is kept how to put the machine back.
-    pub journal: tune::Place,
+    pub journal: tune::JournalPlace,
     /// How long a measurement waits for the machine to be quiet.
     pub quiet_wait: Duration,
     /// Measurements at the same time.
@@ -61,7 +63,7 @@ pub struct Programs {
 }
 
 /// Where programs and locks are looked for.
-pub struct Options<'a> {
+pub struct PrepareOptions<'a> {
     /// The state folder, absolute.
     pub state: &'a Path,
     /// Instead of the machine's own lock file.
@@ -74,7 +76,7 @@ impl Machines {
         matrix: &Matrix,
         names: &[String],
         versions: &[Version],
-        options: &Options<'_>,
+        options: &PrepareOptions<'_>,
     ) -> Result<Machines, HostError> {
         let mut machines = BTreeMap::new();
         for name in names {
@@ -90,7 +92,7 @@ impl Machines {
                     tools: Vec::new(),
                     environment: None,
                     profile: None,
-                    journal: tune::Place::default(),
+                    journal: tune::JournalPlace::default(),
                     quiet_wait: Duration::ZERO,
                     slots: 1,
                     build_slots: 1,
@@ -158,7 +160,7 @@ async fn look_at(
     host: Rc<dyn Host>,
     matrix: &Matrix,
     versions: &[Version],
-    options: &Options<'_>,
+    options: &PrepareOptions<'_>,
 ) -> Result<Machine, HostError> {
     let tools: Vec<&str> = matrix
         .requires
@@ -194,9 +196,9 @@ async fn look_at(
         }
     }
     let places = places(options.state);
-    let asked = Asked {
+    let asked = CaptureRequest {
         path: Some(PathBuf::from(&places.work)),
-        ..Asked::default()
+        ..CaptureRequest::default()
     };
     Ok(Machine {
         environment: Some(capture(host.as_ref(), &asked).await?),
@@ -280,7 +282,7 @@ async fn digest(
 impl Machine {
     /// How it differs from what it was, in what may move results. What its profile sets is part of each key and
     /// read back when it is applied.
-    pub fn shifts_since(&self, before: &Environment) -> Vec<Difference> {
+    pub fn shifts_since(&self, before: &Environment) -> Vec<EnvironmentDifference> {
         let now = self.environment.as_ref();
         now.map_or(Vec::new(), |now| shifts(before, now, self.profile.as_ref()))
     }
@@ -323,7 +325,11 @@ impl Machine {
 }
 
 /// How two environments differ in what may move results and is not set by a profile.
-fn shifts(before: &Environment, now: &Environment, profile: Option<&Resolved>) -> Vec<Difference> {
+fn shifts(
+    before: &Environment,
+    now: &Environment,
+    profile: Option<&Resolved>,
+) -> Vec<EnvironmentDifference> {
     let knobs = profile.into_iter().flat_map(|it| &it.knobs);
     let choices = knobs.flat_map(|knob| &knob.choices);
     let patterns: Vec<&str> = choices.map(|choice| choice.pattern.as_str()).collect();
@@ -348,8 +354,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::profile::{Facts, load};
     use crate::base::diag::Sources;
+    use crate::config::profile::{Facts, load};
 
     #[test]
     fn what_a_shipped_profile_does_to_a_machine_is_no_other_machine() {

@@ -3,14 +3,15 @@
 
 use std::collections::HashMap;
 
+use crate::base::sample::{Better, Sample};
 use crate::config::template::Context;
 use crate::judge::compare::{compare, relative_half_width};
 use crate::judge::verdict::Question;
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
-use crate::base::sample::{Better, Sample};
 
-use crate::verdicts::comparisons::{LEVEL, groups};
+use crate::judge::verdict::LEVEL;
+use crate::plan::dag::groups;
 
 /// Samples of declared metrics so far: run step → metric → samples.
 #[derive(Debug, Default)]

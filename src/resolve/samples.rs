@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use crate::edge::store::{Metric, MetricId, Store, StoreError, StoredSample};
-use crate::plan::dag::Plan;
 use crate::base::key::Key;
 use crate::base::sample::{Better, Sample};
+use crate::edge::store::{Metric, MetricId, Store, StoreError, StoredSample};
+use crate::plan::dag::Plan;
 
 /// Samples of one metric of a run step.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +65,7 @@ fn note(environments: &mut Vec<(i64, Key)>, stored: &StoredSample) {
 pub struct Samples {
     metrics: Vec<Metric>,
     /// By run step, then by name.
-    entries: Vec<Entry>,
+    entries: Vec<SeriesEntry>,
     /// Those of each entry, one after the other.
     samples: Vec<Sample>,
     /// Machines stay as they are for long: few lists serve all entries.
@@ -73,7 +73,7 @@ pub struct Samples {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SeriesEntry {
     run: u32,
     /// Index of the metric of the first sample: another one of that name may have another unit.
     metric: u32,
@@ -104,7 +104,7 @@ impl Samples {
 
     /// Those of a metric of a run step; an empty series where there are none.
     pub fn get(&self, run: u32, name: &str) -> Series<'_> {
-        let place = |entry: &Entry| {
+        let place = |entry: &SeriesEntry| {
             let own = self.metrics[entry.metric as usize].name.as_str();
             (entry.run, own).cmp(&(run, name))
         };
@@ -189,7 +189,7 @@ impl Gathered {
             if index == next {
                 self.all.environments.push(environments);
             }
-            self.all.entries.push(Entry {
+            self.all.entries.push(SeriesEntry {
                 run,
                 metric,
                 begin,

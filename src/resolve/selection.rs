@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::resolve::environment_match::Alike;
-use crate::run::dispatch::Stored;
-use crate::resolve::lookup::{Known, LookupError, StepTimes, failures, machine_of};
-use crate::resolve::prepare::Machines;
-use crate::machine::environment::{Environment, in_short};
-use crate::edge::store::{Store, StoreError};
-use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
-use crate::plan::steps::{NONE, Subject};
 use crate::base::key::{Key, KeyHasher};
 use crate::base::units::{count, show_duration};
+use crate::edge::store::{Store, StoreError};
+use crate::machine::environment::{Environment, in_short};
+use crate::plan::dag::StoredRounds;
+use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
+use crate::plan::steps::{NONE, Subject};
+use crate::resolve::environment_match::EnvironmentMatch;
+use crate::resolve::lookup::{Known, LookupError, StepTimes, failures, machine_of};
+use crate::resolve::prepare::Machines;
 
 /// What the user asks for beside what is missing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked {
+pub struct SelectionOptions {
     /// Measure again whatever is stored.
     pub fresh: bool,
     /// Only what failed last time.
@@ -90,7 +90,7 @@ impl fmt::Display for Again {
 /// What counts of a run step where some are measured again: rounds from `begin` on, and so many `young`
 /// ones of those before.
 #[derive(Clone, Copy, Debug)]
-struct Counts {
+struct CountedRounds {
     begin: u32,
     young: u32,
 }
@@ -99,7 +99,7 @@ struct Counts {
 pub struct Chosen {
     pub known: Known,
     /// By run step, where that is not all that is stored.
-    counts: BTreeMap<usize, Counts>,
+    counts: BTreeMap<usize, CountedRounds>,
     /// Run steps that miss something and are out.
     pub put_out: usize,
     /// By run step.
@@ -118,11 +118,11 @@ pub struct Out {
 
 impl Chosen {
     /// What is stored of a run step, as a run has to know it.
-    pub fn stored(&self, run: usize) -> Stored {
+    pub fn stored(&self, run: usize) -> StoredRounds {
         let counts = self.counts.get(&run);
         let begin = counts.map_or(0, |counts| counts.begin);
         let rounds = self.known.rounds.rounds(run);
-        Stored {
+        StoredRounds {
             begin,
             counted: counts.map_or(0, |counts| counts.young),
             rounds: rounds.filter(|round| *round >= begin).collect(),
@@ -136,7 +136,7 @@ pub fn choose(
     plan: &Plan,
     known: Known,
     store: Option<&Store>,
-    asked: &Asked,
+    asked: &SelectionOptions,
     machines: &Machines,
     names: Option<&BTreeSet<String>>,
     now_ms: i64,
@@ -167,7 +167,7 @@ pub fn choose_again(
     plan: &Plan,
     known: Known,
     store: &Store,
-    asked: &Asked,
+    asked: &SelectionOptions,
     machines: &Machines,
     out: &Out,
     now_ms: i64,
@@ -184,7 +184,7 @@ fn renew(
     plan: &Plan,
     mut known: Known,
     store: Option<&Store>,
-    asked: &Asked,
+    asked: &SelectionOptions,
     machines: &Machines,
     now_ms: i64,
 ) -> Result<Chosen, LookupError> {
@@ -237,7 +237,7 @@ fn renew(
     let first = last.max().map_or(0, |last| last + 1);
     let mut counts = BTreeMap::new();
     if !again.is_empty() {
-        let begun = Counts {
+        let begun = CountedRounds {
             begin: first,
             young: 0,
         };
@@ -249,7 +249,7 @@ fn renew(
         known.repetition.keep_last(run as u32, young as usize);
         counts.insert(
             run,
-            Counts {
+            CountedRounds {
                 begin: first,
                 young,
             },
@@ -343,7 +343,7 @@ fn elsewhere(
     let sides = |pair: &[usize; 2]| Some([taken.get(&pair[0])?, taken.get(&pair[1])?]);
     stored.retain(|pair| sides(pair).is_some_and(|[a, b]| a.is_here != b.is_here));
     let of_pairs = stored.iter().filter_map(sides).flatten();
-    let alike = Alike::read(
+    let alike = EnvironmentMatch::read(
         store,
         of_pairs.flat_map(|it| it.environments.iter().copied()),
     )?;

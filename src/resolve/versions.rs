@@ -6,15 +6,15 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::base::key::{Key, KeyHasher};
+use crate::base::pattern::Pattern;
 use crate::config::matrix::{INSTALLED, Matrix};
 use crate::edge::artifact::Artifacts;
 use crate::edge::git::{
-    Commit, GitError, Oid, Repository, Standing, VersionSource, VersionSpec, parse_version,
+    Commit, CommitPosition, GitError, Oid, Repository, VersionSource, VersionSpec, parse_version,
 };
 use crate::edge::store::{Position, Store, StoreError};
 use crate::plan::steps::Digests;
-use crate::base::key::{Key, KeyHasher};
-use crate::base::pattern::Pattern;
 
 use crate::resolve::prepare::Machines;
 
@@ -55,7 +55,7 @@ pub struct Versions {
 
 /// How versions are asked for on the command line.
 #[derive(Debug, Default)]
-pub struct Wanted<'a> {
+pub struct VersionRequest<'a> {
     /// `[NAME=]REV`, `A..B`, `[NAME=]REV+series.mbox`, `[NAME=]folder/` or `installed`.
     pub versions: &'a [String],
     /// One more, which the others are compared with.
@@ -80,7 +80,7 @@ impl Versions {
     /// `folder`: of the matrix file; `state`: where mirrors are kept.
     pub fn resolve(
         matrix: &Matrix,
-        wanted: &Wanted,
+        wanted: &VersionRequest,
         folder: &Path,
         state: &Path,
     ) -> Result<Versions, VersionError> {
@@ -118,7 +118,7 @@ impl Versions {
     }
 
     /// The label of a version given by `--against`: it stands first.
-    pub fn against(&self, wanted: &Wanted) -> Option<String> {
+    pub fn against(&self, wanted: &VersionRequest) -> Option<String> {
         let first = self.list.first().filter(|_| wanted.against.is_some());
         first.map(|version| version.label.clone())
     }
@@ -147,14 +147,14 @@ impl Versions {
         let known = store.commits(matrix)?.into_iter().filter_map(|known| {
             let Position { ms, depth } = known.position;
             let time_s = ms.div_euclid(1000);
-            Some((Oid::parse(&known.commit)?, Standing { time_s, depth }))
+            Some((Oid::parse(&known.commit)?, CommitPosition { time_s, depth }))
         });
-        let mut standings: HashMap<Oid, Standing> = known.collect();
+        let mut standings: HashMap<Oid, CommitPosition> = known.collect();
         let ids: Vec<Oid> = named.iter().map(|(_, id)| (*id).clone()).collect();
         // Where they stand can be noted later, which commits they are only now.
         let placed = repository.borrow().standings(&ids, &mut standings);
-        let position = |(id, standing): (Oid, Standing)| {
-            let Standing { time_s, depth } = standing;
+        let position = |(id, standing): (Oid, CommitPosition)| {
+            let CommitPosition { time_s, depth } = standing;
             let ms = time_s.saturating_mul(1000);
             (id.to_string(), Position { ms, depth })
         };

@@ -11,20 +11,20 @@ use regex::bytes::Regex;
 use super::command::{Log, command, last_words, make_dir, now_ms, one, remove};
 use super::event::Event;
 use super::execute::{RunError, Site};
-use crate::resolve::lookup::StepTimes;
 use super::pool::Pool;
-use crate::resolve::versions::World;
-use crate::config::matrix::Build;
-use crate::machine::host::{Cancel, FileOp, Host, HostError};
-use crate::edge::store::{Kind, NewAttempt, Outcome};
-use crate::plan::dag::{Plan, Todo, build_weights};
-use crate::plan::order::{Order, Weight};
-use crate::plan::projection::{Memo, Projection};
-use crate::plan::commands::show_words;
-use crate::plan::steps::Subject;
 use crate::base::diag::Diagnostic;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Ended;
+use crate::config::matrix::Build;
+use crate::edge::store::{AttemptOutcome, NewAttempt, StepKind};
+use crate::machine::host::{Cancel, FileOp, Host, HostError};
+use crate::plan::commands::show_words;
+use crate::plan::dag::{Plan, Todo, build_weights};
+use crate::plan::order::{Order, Weight};
+use crate::plan::projection::{Memo, Projection};
+use crate::plan::steps::Subject;
+use crate::resolve::lookup::StepTimes;
+use crate::resolve::versions::World;
 
 /// The builds of a plan that could not be made: step → reason.
 pub type BrokenBuilds = BTreeMap<u32, String>;
@@ -32,7 +32,7 @@ pub type BrokenBuilds = BTreeMap<u32, String>;
 /// What came of one build.
 enum Built {
     Artifact(Key),
-    Failed(Outcome, String),
+    Failed(AttemptOutcome, String),
 }
 
 /// Makes the builds of a machine that are to be done. Those that share a folder are made one after the
@@ -115,7 +115,7 @@ pub async fn build(
         let (index, built) = pool.next().await;
         match built? {
             Built::Artifact(_) => {}
-            Built::Failed(Outcome::Interrupted, _) => is_interrupted = true,
+            Built::Failed(AttemptOutcome::Interrupted, _) => is_interrupted = true,
             Built::Failed(_, reason) => {
                 broken.insert(builders[index as usize].build, reason);
             }
@@ -138,12 +138,12 @@ const NO_SPACE: &str = "No space left on device";
 /// A file that is there while a build folder is written to. Where it was left, a power cut, a kill
 /// or a full disk may have left a half written object file that its build tool takes for whole. Build
 /// tools that are asked to stop (a timeout, Ctrl-C) put such files away themselves.
-struct Mark<'a> {
+struct UnfinishedMark<'a> {
     host: &'a dyn Host,
     path: PathBuf,
 }
 
-impl Mark<'_> {
+impl UnfinishedMark<'_> {
     async fn is_there(&self) -> bool {
         let path = self.path.clone();
         let read = FileOp::Read { path, bytes_max: 1 };
@@ -278,7 +278,7 @@ impl Builder<'_> {
     async fn make(&self, cancel: &Cancel) -> Result<Built, RunError> {
         let Some(machine) = self.place.site.machines.get(self.label("machine")) else {
             return Ok(Built::Failed(
-                Outcome::Failed,
+                AttemptOutcome::Failed,
                 "the machine is not known".to_owned(),
             ));
         };
@@ -294,7 +294,7 @@ impl Builder<'_> {
         let started_ms = now_ms();
         let mut log = Log::default();
         let built = self.try_make(host, cancel, &mut log).await;
-        let built = built.unwrap_or_else(|reason| Built::Failed(Outcome::Failed, reason));
+        let built = built.unwrap_or_else(|reason| Built::Failed(AttemptOutcome::Failed, reason));
         if let Built::Failed(_, reason) = &built
             && (reason.contains(NO_SPACE) || log.contains(NO_SPACE))
         {
@@ -306,12 +306,12 @@ impl Builder<'_> {
         }
         let duration = clock.elapsed();
         let (outcome, reason) = match &built {
-            Built::Artifact(_) => (Outcome::Ok, ""),
+            Built::Artifact(_) => (AttemptOutcome::Ok, ""),
             Built::Failed(outcome, reason) => (*outcome, reason.as_str()),
         };
         self.record(started_ms, duration, outcome, reason, &log)?;
         // Stopping is no failure of the build.
-        if outcome != Outcome::Interrupted {
+        if outcome != AttemptOutcome::Interrupted {
             self.place.site.tell(Event::BuildDone {
                 version: self.version().to_owned(),
                 duration_s: duration.as_secs_f64(),
@@ -330,7 +330,7 @@ impl Builder<'_> {
         let folder = self.folder();
         let world = self.place.world;
         let (src, dir) = (folder.join("src"), folder.join("build"));
-        let mark = Mark {
+        let mark = UnfinishedMark {
             host,
             path: folder.join("unfinished"),
         };
@@ -378,9 +378,9 @@ impl Builder<'_> {
             log.output(&output);
             let outcome = match output.ended {
                 Ended::Exit(0) => continue,
-                Ended::Interrupted => Outcome::Interrupted,
-                Ended::TimedOut => Outcome::Timeout,
-                _ => Outcome::Failed,
+                Ended::Interrupted => AttemptOutcome::Interrupted,
+                Ended::TimedOut => AttemptOutcome::Timeout,
+                _ => AttemptOutcome::Failed,
             };
             let reason = format!(
                 "`{}`: {}{}",
@@ -418,13 +418,13 @@ impl Builder<'_> {
         &self,
         started_ms: i64,
         duration: Duration,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         reason: &str,
         log: &Log,
     ) -> Result<(), RunError> {
         let attempt = NewAttempt {
             session: self.place.site.session,
-            kind: Kind::Build,
+            kind: StepKind::Build,
             key: self.key(),
             round: 0,
             cell: &self

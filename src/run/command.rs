@@ -3,8 +3,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::machine::host::{Command, FileOp, Host, HostError, Output};
 use crate::edge::parse::OUTPUT_BYTES_MAX;
+use crate::machine::host::{Command, FileOp, Host, HostError, Output};
 use crate::plan::commands::{Words, show_words};
 
 /// Bytes of a log's part that are kept.

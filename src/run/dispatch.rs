@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::config::matrix::{Repeat, Scope};
-use crate::plan::dag::{Plan, Todo};
+use crate::config::matrix::{Repeat, SetupScope};
+use crate::plan::dag::{Plan, StoredRounds, Todo};
 
 /// What a machine is to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Action {
 
 /// What came of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Completed {
     SetUp {
         setup: usize,
         step: u32,
@@ -46,7 +46,7 @@ pub enum Done {
     Measured {
         run: u32,
         round: u32,
-        outcome: Outcome,
+        outcome: MeasureOutcome,
     },
     GaveUp {
         run: u32,
@@ -56,7 +56,7 @@ pub enum Done {
 
 /// What came of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum MeasureOutcome {
     /// A sample was taken; `enough` says whether the repetition rule is satisfied.
     Sample { enough: bool },
     /// No sample; the cell is not tried again.
@@ -67,7 +67,7 @@ pub enum Outcome {
 
 /// A set-up that is there at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Live {
+struct LiveStep {
     setup: usize,
     step: u32,
     round: u32,
@@ -77,7 +77,7 @@ struct Live {
 
 /// The rounds that a run step still wants.
 #[derive(Clone, Debug, Default)]
-struct Wanted {
+struct WantedRounds {
     /// All rounds below this one are stored.
     first: u32,
     /// Rounds above it that are stored.
@@ -91,13 +91,13 @@ struct Wanted {
     is_out: bool,
 }
 
-impl Wanted {
+impl WantedRounds {
     /// `rounds` more than there are: the gaps from `begin` on first, then rounds after the last one.
-    fn new(have: Stored, rounds: u32, repeat: &Repeat) -> Wanted {
-        let mut wanted = Wanted {
+    fn new(have: StoredRounds, rounds: u32, repeat: &Repeat) -> WantedRounds {
+        let mut wanted = WantedRounds {
             first: have.begin,
             have: have.rounds.into_iter().collect(),
-            ..Wanted::default()
+            ..WantedRounds::default()
         };
         wanted.target = wanted.first;
         wanted.skip();
@@ -135,17 +135,6 @@ impl Wanted {
     }
 }
 
-/// What is stored of a run step when a run begins.
-#[derive(Clone, Debug, Default)]
-pub struct Stored {
-    /// Rounds below this one do not count, stored or not…
-    pub begin: u32,
-    /// … but for so many of them.
-    pub counted: u32,
-    /// Rounds that are stored.
-    pub rounds: Vec<u32>,
-}
-
 /// One of the measurements that a machine carries out at the same time.
 #[derive(Default)]
 struct Slot {
@@ -154,11 +143,11 @@ struct Slot {
     /// The run step and the round that it is at.
     visit: Option<(u32, u32)>,
     /// A stack in the order of the file.
-    live: Vec<Live>,
+    live: Vec<LiveStep>,
 }
 
 /// One machine: its visits of a round in order, which its slots share.
-struct Lane {
+struct MachineLane {
     runs: Vec<u32>,
     round: u32,
     queue: VecDeque<u32>,
@@ -178,9 +167,9 @@ const LOOK_AHEAD: usize = 64;
 pub struct Dispatch<'p> {
     plan: &'p Plan<'p>,
     seed: u64,
-    lanes: BTreeMap<u16, Lane>,
+    lanes: BTreeMap<u16, MachineLane>,
     /// By run step.
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedRounds>,
     /// Set-up steps that could not be made in this session, with the reason.
     broken: BTreeMap<(usize, u32), String>,
     stopping: bool,
@@ -193,18 +182,18 @@ impl<'p> Dispatch<'p> {
         plan: &'p Plan<'p>,
         todo: &Todo,
         seed: u64,
-        have: &dyn Fn(usize) -> Stored,
+        have: &dyn Fn(usize) -> StoredRounds,
         slots: &dyn Fn(u16) -> usize,
     ) -> Self {
-        let mut lanes: BTreeMap<u16, Lane> = BTreeMap::new();
-        let mut wanted = vec![Wanted::default(); todo.rounds.len()];
+        let mut lanes: BTreeMap<u16, MachineLane> = BTreeMap::new();
+        let mut wanted = vec![WantedRounds::default(); todo.rounds.len()];
         let machine = plan.cells.axis("machine").unwrap_or(0);
         for (run, rounds) in todo.rounds.iter().enumerate() {
             if *rounds == 0 {
                 continue;
             }
             let machine = plan.cell_of(run)[machine];
-            let lane = lanes.entry(machine).or_insert_with(|| Lane {
+            let lane = lanes.entry(machine).or_insert_with(|| MachineLane {
                 runs: Vec::new(),
                 round: 0,
                 queue: VecDeque::new(),
@@ -214,7 +203,7 @@ impl<'p> Dispatch<'p> {
                     .collect(),
             });
             lane.runs.push(run as u32);
-            wanted[run] = Wanted::new(have(run), *rounds, plan.repeat);
+            wanted[run] = WantedRounds::new(have(run), *rounds, plan.repeat);
         }
         Dispatch {
             plan,
@@ -261,7 +250,7 @@ impl<'p> Dispatch<'p> {
     }
 
     /// Takes in what came of an action of a machine's slot.
-    pub fn on(&mut self, machine: u16, slot: usize, done: Done) {
+    pub fn on(&mut self, machine: u16, slot: usize, done: Completed) {
         let Some(lane) = self.lanes.get_mut(&machine) else {
             return;
         };
@@ -269,27 +258,27 @@ impl<'p> Dispatch<'p> {
         let slot = &mut lane.slots[slot];
         slot.is_busy = false;
         match done {
-            Done::SetUp {
+            Completed::SetUp {
                 setup,
                 step,
                 error: None,
-            } => slot.live.push(Live {
+            } => slot.live.push(LiveStep {
                 setup,
                 step,
                 round: slot.visit.map_or(0, |(_, round)| round),
                 used: false,
             }),
-            Done::SetUp {
+            Completed::SetUp {
                 setup,
                 step,
                 error: Some(reason),
             } => {
                 self.broken.insert((setup, step), reason);
             }
-            Done::Undo { setup, step } => slot
+            Completed::Undo { setup, step } => slot
                 .live
                 .retain(|live| (live.setup, live.step) != (setup, step)),
-            Done::Measured {
+            Completed::Measured {
                 run,
                 round,
                 outcome,
@@ -297,15 +286,15 @@ impl<'p> Dispatch<'p> {
                 slot.visit = None;
                 slot.live.iter_mut().for_each(|live| live.used = true);
                 match outcome {
-                    Outcome::Sample { enough } => self.sampled(run, round, enough),
-                    Outcome::Failed => {
+                    MeasureOutcome::Sample { enough } => self.sampled(run, round, enough),
+                    MeasureOutcome::Failed => {
                         // What it measured on may be the reason: the next cell gets a new one.
                         slot.live.iter_mut().for_each(|live| live.round = u32::MAX);
                     }
-                    Outcome::Interrupted => self.stopping = true,
+                    MeasureOutcome::Interrupted => self.stopping = true,
                 }
             }
-            Done::GaveUp { .. } => slot.visit = None,
+            Completed::GaveUp { .. } => slot.visit = None,
         }
     }
 
@@ -348,9 +337,9 @@ impl<'p> Dispatch<'p> {
 fn pick(
     plan: &Plan,
     seed: u64,
-    lane: &mut Lane,
+    lane: &mut MachineLane,
     slot: usize,
-    wanted: &mut [Wanted],
+    wanted: &mut [WantedRounds],
 ) -> Option<(u32, u32)> {
     if lane.queue.is_empty() && !lane.is_exhausted {
         fill(plan, seed, lane, wanted);
@@ -394,7 +383,7 @@ fn setups_of<'a>(plan: &'a Plan, run: u32) -> impl Iterator<Item = (usize, u32)>
 }
 
 /// Fills the queue with the visits of the first round in which anything is missing that no slot is at.
-fn fill(plan: &Plan, seed: u64, lane: &mut Lane, wanted: &[Wanted]) {
+fn fill(plan: &Plan, seed: u64, lane: &mut MachineLane, wanted: &[WantedRounds]) {
     let next = |run: &u32| {
         Some(&wanted[*run as usize])
             .filter(|own| !own.is_out)?
@@ -444,7 +433,7 @@ fn mix(value: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn undo(live: &Live) -> Action {
+fn undo(live: &LiveStep) -> Action {
     Action::Undo {
         setup: live.setup,
         step: live.step,
@@ -468,11 +457,11 @@ fn next_action(
         };
     }
     // The stack is right up to the first set-up that is another one or too old.
-    let fits = |live: &Live, need: &(usize, u32)| {
+    let fits = |live: &LiveStep, need: &(usize, u32)| {
         let old = match plan.matrix.setups[live.setup].scope {
-            Scope::Session => live.round == u32::MAX,
-            Scope::Round => live.round != round,
-            Scope::Run => live.used || live.round == u32::MAX,
+            SetupScope::Session => live.round == u32::MAX,
+            SetupScope::Round => live.round != round,
+            SetupScope::Run => live.used || live.round == u32::MAX,
         };
         (live.setup, live.step) == *need && !old
     };

@@ -5,28 +5,28 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::command::{Log, remove};
-use super::dispatch::{Action, Dispatch, Done, Outcome, Stored};
+use super::dispatch::{Action, Completed, Dispatch, MeasureOutcome};
 use super::event::Event;
 use super::pool::Pool;
-use crate::resolve::prepare::{Machine, Machines};
 use super::progress::Progress;
-use crate::resolve::repeat::Repetition;
 use super::setup::{Up, put_away};
-use crate::run::machine_session::Surroundings;
 use super::tune;
-use crate::machine::host::{Cancel, Holder, HostError, Lock};
+use crate::base::key::Key;
 use crate::edge::parse::Parser;
 use crate::edge::store::{
-    self, Beside, Kind, NewAttempt, NewReading, Record, Recorded, Store, StoreError, Writer,
-    Written,
+    self, NewAttempt, NewReading, Record, Recorded, SampleContext, StepKind, Store, StoreError,
+    Writer, Written,
 };
+use crate::machine::host::{Cancel, Holder, HostError, Lock};
 use crate::machine::tune::TuneError;
-use crate::plan::dag::{Plan, Todo};
-use crate::base::key::Key;
+use crate::plan::dag::{Plan, StoredRounds, Todo};
+use crate::resolve::lookup::Failed;
+use crate::resolve::prepare::{Machine, Machines};
+use crate::resolve::repeat::Repetition;
+use crate::run::machine_session::MachineSessions;
 
 /// A run could not go on. What was measured until then is stored.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +43,6 @@ pub enum RunError {
         "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
     )]
     NoSpace { what: String, reason: String },
-}
-
-/// A cell of which no sample was taken.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Failed {
-    pub cell: String,
-    pub reason: String,
 }
 
 /// What a run came to.
@@ -105,7 +98,7 @@ pub struct Job<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,
     pub parser: &'a Parser,
-    pub around: &'a Surroundings,
+    pub around: &'a MachineSessions,
 }
 
 /// Told when to stop: `soon` after the measurements under way, `at_once` with them. Nothing is begun
@@ -158,14 +151,14 @@ pub async fn enter(
 
 /// Something that was done and is not durable yet. Nobody is told of it before it is.
 struct Unwritten {
-    news: News,
+    news: Announcement,
     /// The slot that waits for it.
-    slot: Option<(u16, usize, Done)>,
+    slot: Option<(u16, usize, Completed)>,
 }
 
 /// What is told when a result is durable.
 #[derive(Default)]
-pub(super) struct News {
+pub(super) struct Announcement {
     pub(super) events: Vec<Event>,
     /// It is a sample.
     pub(super) is_sample: bool,
@@ -174,19 +167,19 @@ pub(super) struct News {
 }
 
 /// What came of an action, and what is to be recorded of it.
-pub(super) struct Carried {
-    pub(super) done: Done,
+pub(super) struct ActionResult {
+    pub(super) done: Completed,
     pub(super) record: Option<Record>,
-    pub(super) news: News,
+    pub(super) news: Announcement,
 }
 
-impl Carried {
+impl ActionResult {
     /// Nothing is recorded or told.
-    pub(super) fn only(done: Done) -> Carried {
-        Carried {
+    pub(super) fn only(done: Completed) -> ActionResult {
+        ActionResult {
             done,
             record: None,
-            news: News::default(),
+            news: Announcement::default(),
         }
     }
 }
@@ -195,7 +188,7 @@ impl Carried {
 pub async fn run(
     job: &Job<'_>,
     todo: &Todo,
-    have: &dyn Fn(usize) -> Stored,
+    have: &dyn Fn(usize) -> StoredRounds,
     repetition: Repetition,
     stops: &Stops,
 ) -> Result<Tally, RunError> {
@@ -264,7 +257,7 @@ pub async fn run(
                 }
             }
             (machine, slot, carried) = pool.next() => {
-                let Carried { done, record, news } = carried;
+                let ActionResult { done, record, news } = carried;
                 match record {
                     Some(record) => {
                         // Writing must not disturb the next measurement, unless there are others anyway.
@@ -350,19 +343,19 @@ pub(super) struct Executor<'a> {
 }
 
 impl Executor<'_> {
-    async fn carry_out(&self, machine: u16, slot: usize, action: Action) -> Carried {
+    async fn carry_out(&self, machine: u16, slot: usize, action: Action) -> ActionResult {
         match action {
             Action::SetUp { setup, step } => self.set_up(machine, setup, step).await,
             Action::Undo { setup, step } => {
                 self.undo(machine, setup, step).await;
-                Carried::only(Done::Undo { setup, step })
+                ActionResult::only(Completed::Undo { setup, step })
             }
             Action::Measure { run, round } => {
                 let carried = self.measure(machine, slot, run, round).await;
                 carried.unwrap_or_else(|error| {
                     self.fatal.borrow_mut().get_or_insert(error);
-                    let outcome = Outcome::Interrupted;
-                    Carried::only(Done::Measured {
+                    let outcome = MeasureOutcome::Interrupted;
+                    ActionResult::only(Completed::Measured {
                         run,
                         round,
                         outcome,
@@ -373,12 +366,12 @@ impl Executor<'_> {
                 let plan = self.job.plan;
                 let cell = plan.cells.name(plan.cell_of(run as usize));
                 let failed = Failed { cell, reason };
-                Carried {
-                    done: Done::GaveUp { run, round },
+                ActionResult {
+                    done: Completed::GaveUp { run, round },
                     record: None,
-                    news: News {
+                    news: Announcement {
                         failed: Some((failed, run, round)),
-                        ..News::default()
+                        ..Announcement::default()
                     },
                 }
             }
@@ -390,7 +383,7 @@ impl Executor<'_> {
         machine: u16,
         what: Recording,
         readings: &[NewReading],
-        beside: Beside,
+        beside: SampleContext,
     ) -> Result<Record, StoreError> {
         let plan = self.job.plan;
         let version = plan
@@ -418,7 +411,13 @@ impl Executor<'_> {
     }
 
     /// Tells of what is durable now.
-    fn tell(&self, news: News, recorded: Recorded, dispatch: &Dispatch, summary: &mut Tally) {
+    fn tell(
+        &self,
+        news: Announcement,
+        recorded: Recorded,
+        dispatch: &Dispatch,
+        summary: &mut Tally,
+    ) {
         if news.is_sample && matches!(recorded, Recorded::New(_)) {
             summary.measured += 1;
         }
@@ -438,14 +437,14 @@ impl Executor<'_> {
 }
 
 pub(super) struct Recording<'a> {
-    pub(super) kind: Kind,
+    pub(super) kind: StepKind,
     pub(super) key: Key,
     pub(super) round: u32,
     pub(super) cell: &'a str,
     pub(super) tuple: &'a [u16],
     pub(super) started_ms: i64,
     pub(super) duration: Duration,
-    pub(super) outcome: store::Outcome,
+    pub(super) outcome: store::AttemptOutcome,
     pub(super) reason: &'a str,
     pub(super) log: &'a Log,
 }

@@ -8,16 +8,16 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::execute::{Executor, RunError, Site};
-use crate::resolve::prepare::Machine;
 use super::tune;
-use crate::machine::environment::{Asked, capture};
-use crate::machine::host::{Cancel, Command, Host, Lock};
+use crate::base::key::Key;
 use crate::edge::parse::Parser;
+use crate::edge::store::{MARK_SEPARATOR, MarkKind, Monitored, SampleContext, SampleMark};
+use crate::machine::environment::{CaptureRequest, capture};
+use crate::machine::host::{Cancel, Command, Host, Lock};
 use crate::machine::quiet::{self, Limits};
-use crate::edge::store::{Beside, MARK_SEPARATOR, Mark, MarkKind, Monitored};
 use crate::machine::tune::{Applied, drop_caches, files};
 use crate::plan::commands::Words;
-use crate::base::key::Key;
+use crate::resolve::prepare::Machine;
 
 /// For a tool to say its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,10 +25,10 @@ const VERSION_BYTES_MAX: usize = 4096;
 
 /// What is around the measurements of a session.
 #[derive(Default)]
-pub struct Surroundings {
+pub struct MachineSessions {
     /// Of all machines, until they are put back: nobody else may have them before.
     locks: RefCell<Vec<Lock>>,
-    machines: RefCell<BTreeMap<String, Surrounding>>,
+    machines: RefCell<BTreeMap<String, MachineSession>>,
     /// Of the monitors that are programs, in the order of the matrix.
     pub(super) monitors: Vec<Parser>,
     /// What has been told, so that it is told once.
@@ -36,27 +36,27 @@ pub struct Surroundings {
 }
 
 #[derive(Default)]
-struct Surrounding {
+struct MachineSession {
     applied: Option<Rc<Applied>>,
     environment: Option<Key>,
 }
 
-impl Surroundings {
+impl MachineSessions {
     /// Of no machine yet.
-    pub fn new(monitors: &[Parser]) -> Surroundings {
-        Surroundings {
+    pub fn new(monitors: &[Parser]) -> MachineSessions {
+        MachineSessions {
             monitors: monitors.to_vec(),
-            ..Surroundings::default()
+            ..MachineSessions::default()
         }
     }
 
-    /// Keeps a machine's lock until [`Surroundings::leave`].
+    /// Keeps a machine's lock until [`MachineSessions::leave`].
     pub fn keep(&self, lock: Option<Lock>) {
         self.locks.borrow_mut().extend(lock);
     }
 
     /// Applies a machine's profile and looks at its environment. Its lock was given to
-    /// [`Surroundings::keep`]; the caller calls [`Surroundings::leave`] whatever happens then, also on
+    /// [`MachineSessions::keep`]; the caller calls [`MachineSessions::leave`] whatever happens then, also on
     /// an error.
     pub async fn enter(&self, site: &Site<'_>, name: &str) -> Result<(), RunError> {
         match site.machines.get(name) {
@@ -70,7 +70,7 @@ impl Surroundings {
             return Ok(());
         };
         let applied = tune::apply(site, name, machine).await?.map(Rc::new);
-        let own = Surrounding {
+        let own = MachineSession {
             applied: applied.clone(),
             environment: None,
         };
@@ -83,7 +83,7 @@ impl Surroundings {
             knobs.extend(files(host.as_ref(), profile).await?);
         }
         let settings = applied.iter().flat_map(|applied| applied.settings());
-        let asked = Asked {
+        let asked = CaptureRequest {
             path: Some(PathBuf::from(&machine.places.work)),
             knobs: knobs.into_iter().collect(),
             settings: settings.collect(),
@@ -156,7 +156,7 @@ impl Executor<'_> {
         name: &str,
         host: &dyn Host,
         machine: &Machine,
-        beside: &mut Beside,
+        beside: &mut SampleContext,
     ) {
         let around = self.job.around;
         if around
@@ -187,7 +187,7 @@ impl Executor<'_> {
                 });
                 let complaints = noise.complaints(&limits);
                 if !complaints.is_empty() {
-                    beside.marks.push(Mark {
+                    beside.marks.push(SampleMark {
                         kind: MarkKind::Noisy,
                         what: complaints.join(MARK_SEPARATOR),
                     });
@@ -203,7 +203,7 @@ impl Executor<'_> {
         name: &str,
         host: &dyn Host,
         machine: &Machine,
-        beside: &mut Beside,
+        beside: &mut SampleContext,
     ) {
         if self.job.around.applied(name).is_none() {
             return;
@@ -213,7 +213,7 @@ impl Executor<'_> {
             Err(error) => vec![error.to_string()],
         };
         if !lines.is_empty() {
-            beside.marks.push(Mark {
+            beside.marks.push(SampleMark {
                 kind: MarkKind::Knob,
                 what: lines.join(MARK_SEPARATOR),
             });

@@ -2,17 +2,18 @@
 //! Does not know whether another round is wanted.
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
-use super::dispatch::{Done, Outcome};
+use super::dispatch::{Completed, MeasureOutcome};
 use super::event::Event;
-use super::execute::{Carried, Executor, Failed, News, Recording, RunError};
+use super::execute::{ActionResult, Announcement, Executor, Recording, RunError};
 use super::null;
-use crate::resolve::prepare::Machine;
-use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
-use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
-use crate::edge::store::{self, Beside, Kind, NewReading};
-use crate::plan::commands::{MonitorWords, Words};
 use crate::base::diag::{Diagnostic, suggest};
 use crate::base::sample::{Ended, Parsed, Reading};
+use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
+use crate::edge::store::{self, NewReading, SampleContext, StepKind};
+use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
+use crate::plan::commands::{MonitorWords, Words};
+use crate::resolve::lookup::Failed;
+use crate::resolve::prepare::Machine;
 
 use std::time::Instant;
 
@@ -41,7 +42,7 @@ impl Executor<'_> {
         slot: usize,
         run: u32,
         round: u32,
-    ) -> Result<Carried, RunError> {
+    ) -> Result<ActionResult, RunError> {
         let plan = self.job.plan;
         let step = plan.run_step(run);
         let tuple = plan.cells.cell(step.cell as usize);
@@ -53,7 +54,7 @@ impl Executor<'_> {
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let mut beside = Beside::default();
+        let mut beside = SampleContext::default();
         let result = match self.job.machine(machine) {
             Some((
                 name,
@@ -82,13 +83,13 @@ impl Executor<'_> {
             }
             Some((_, machine)) => self.generate(step.cell, round, machine),
             None => Err((
-                store::Outcome::Failed,
+                store::AttemptOutcome::Failed,
                 "the machine is not known".to_owned(),
             )),
         };
         // Readings alone do not make a sample if what was measured had died meanwhile.
         let result = match (result, self.dead_service(machine, step.cell).await) {
-            (Ok(_), Some(reason)) => Err((store::Outcome::Failed, reason)),
+            (Ok(_), Some(reason)) => Err((store::AttemptOutcome::Failed, reason)),
             (Err((outcome, reason)), Some(dead)) => Err((outcome, format!("{dead}\n{reason}"))),
             (result, None) => result,
         };
@@ -96,11 +97,11 @@ impl Executor<'_> {
             let chosen = self.choose(step.cell, &measured.metrics);
             chosen
                 .map(|chosen| (chosen, measured))
-                .map_err(|reason| (store::Outcome::Refused, reason))
+                .map_err(|reason| (store::AttemptOutcome::Refused, reason))
         });
         let duration = clock.elapsed();
         let (outcome, reason) = match &result {
-            Ok(_) => (store::Outcome::Ok, ""),
+            Ok(_) => (store::AttemptOutcome::Ok, ""),
             Err((outcome, reason)) => (*outcome, reason.as_str()),
         };
         let readings: Vec<NewReading> = match &result {
@@ -108,7 +109,7 @@ impl Executor<'_> {
             Err(_) => Vec::new(),
         };
         let recording = Recording {
-            kind: Kind::Run,
+            kind: StepKind::Run,
             key: step.key,
             round,
             cell: &cell,
@@ -120,7 +121,7 @@ impl Executor<'_> {
             log: &log,
         };
         let record = Some(self.record(machine, recording, &readings, beside)?);
-        let mut news = News::default();
+        let mut news = Announcement::default();
         let outcome = match result {
             Ok((chosen, measured)) => {
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
@@ -145,20 +146,20 @@ impl Executor<'_> {
                         news.events.push(Event::Repeats { cell });
                     }
                 }
-                Outcome::Sample { enough }
+                MeasureOutcome::Sample { enough }
             }
-            Err((store::Outcome::Interrupted, _)) => Outcome::Interrupted,
+            Err((store::AttemptOutcome::Interrupted, _)) => MeasureOutcome::Interrupted,
             Err((_, reason)) => {
                 news.failed = Some((Failed { cell, reason }, run, round));
-                Outcome::Failed
+                MeasureOutcome::Failed
             }
         };
-        let done = Done::Measured {
+        let done = Completed::Measured {
             run,
             round,
             outcome,
         };
-        Ok(Carried { done, record, news })
+        Ok(ActionResult { done, record, news })
     }
 
     async fn measure_on(
@@ -166,12 +167,12 @@ impl Executor<'_> {
         host: &dyn Host,
         task: Task<'_>,
         log: &mut Log,
-        beside: &mut Beside,
-    ) -> Result<Measured, (store::Outcome, String)> {
-        let infrastructure = |error: HostError| (store::Outcome::Failed, error.message);
+        beside: &mut SampleContext,
+    ) -> Result<Measured, (store::AttemptOutcome, String)> {
+        let infrastructure = |error: HostError| (store::AttemptOutcome::Failed, error.message);
         let dir = &task.dir;
         let env = self.job.plan.environment(task.cell);
-        let env = env.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
+        let env = env.map_err(|diagnostic| (store::AttemptOutcome::Failed, diagnostic.message))?;
         make_dir(host, dir).await.map_err(infrastructure)?;
         log.command(&task.argv);
         let command = command(&task.argv, dir, &env, self.job.plan.matrix.run.timeout);
@@ -186,11 +187,11 @@ impl Executor<'_> {
         log.output(&output);
         let outcome = match output.ended {
             Ended::Interrupted => {
-                return Err((store::Outcome::Interrupted, "interrupted".to_owned()));
+                return Err((store::AttemptOutcome::Interrupted, "interrupted".to_owned()));
             }
-            Ended::TimedOut => store::Outcome::Timeout,
-            Ended::Exit(0) => store::Outcome::Refused,
-            _ => store::Outcome::Failed,
+            Ended::TimedOut => store::AttemptOutcome::Timeout,
+            Ended::Exit(0) => store::AttemptOutcome::Refused,
+            _ => store::AttemptOutcome::Failed,
         };
         if output.truncated && output.ended.is_success() {
             // A number may have lost its middle.
@@ -230,7 +231,7 @@ impl Executor<'_> {
         cell: u32,
         round: u32,
         machine: &Machine,
-    ) -> Result<Measured, (store::Outcome, String)> {
+    ) -> Result<Measured, (store::AttemptOutcome, String)> {
         let plan = self.job.plan;
         let tuple = plan.cells.cell(cell as usize);
         let version = plan.cells.axis("version");
@@ -239,7 +240,8 @@ impl Executor<'_> {
         let name = plan.cells.name_without(tuple, &without);
         let effect = machine.effects.get(label).copied().unwrap_or(1.0);
         let names = plan.metric_names(cell);
-        let names = names.map_err(|diagnostic| (store::Outcome::Failed, diagnostic.message))?;
+        let names =
+            names.map_err(|diagnostic| (store::AttemptOutcome::Failed, diagnostic.message))?;
         let metrics = names
             .into_iter()
             .zip(&plan.matrix.metrics)

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use super::command::{command, last_words};
 use super::execute::Executor;
-use crate::machine::counters::{self, File};
-use crate::machine::host::{Host, HostError, Output, ServiceId};
-use crate::edge::parse::{Input, Parser};
-use crate::edge::store::{Beside, MONITOR_VALUES_MAX, Monitored};
-use crate::plan::commands::MonitorWords;
 use crate::base::sample::{Ended, Parsed};
+use crate::edge::parse::{Input, Parser};
+use crate::edge::store::{MONITOR_VALUES_MAX, Monitored, SampleContext};
+use crate::machine::counters::{self, CounterFile};
+use crate::machine::host::{Host, HostError, Output, ServiceId};
+use crate::plan::commands::MonitorWords;
 
 /// What one monitor may print in one measurement; of more, the beginning and the end are kept.
 const MONITOR_BYTES_MAX: usize = 4 << 20;
@@ -24,7 +24,7 @@ const ROWS: &str = "rows";
 pub(super) struct Watches {
     programs: Vec<(String, Result<ServiceId, HostError>)>,
     file_names: Vec<String>,
-    files: Vec<File>,
+    files: Vec<CounterFile>,
 }
 
 impl Executor<'_> {
@@ -54,7 +54,7 @@ impl Executor<'_> {
                     summary,
                 } => {
                     watches.file_names.push(names.of(&path));
-                    watches.files.push(File::new(path, every, summary));
+                    watches.files.push(CounterFile::new(path, every, summary));
                 }
             }
         }
@@ -67,7 +67,7 @@ impl Executor<'_> {
         machine: &str,
         host: &dyn Host,
         watches: Watches,
-        beside: &mut Beside,
+        beside: &mut SampleContext,
     ) {
         let kept = beside.monitors.iter().map(|monitor| monitor.values.len());
         let mut room = MONITOR_VALUES_MAX.saturating_sub(kept.sum());

@@ -42,8 +42,8 @@ impl<W: Write> Progress for JsonLines<W> {
     }
 }
 
-/// Lines on standard error, at most one each few seconds for what goes well.
-pub struct Lines {
+/// PlainLines on standard error, at most one each few seconds for what goes well.
+pub struct PlainLines {
     total: u64,
     done: u64,
     failed: u64,
@@ -56,9 +56,9 @@ pub struct Lines {
 /// Time between two lines about measurements that went well.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Default for Lines {
+impl Default for PlainLines {
     fn default() -> Self {
-        Lines {
+        PlainLines {
             total: 0,
             done: 0,
             failed: 0,
@@ -70,7 +70,7 @@ impl Default for Lines {
     }
 }
 
-impl Progress for Lines {
+impl Progress for PlainLines {
     fn event(&mut self, event: &Event) {
         if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
             self.started = Instant::now();
@@ -80,9 +80,9 @@ impl Progress for Lines {
         }
         match event {
             Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
-                *self = Lines {
+                *self = PlainLines {
                     total: *measurements,
-                    ..Lines::default()
+                    ..PlainLines::default()
                 };
             }
             Event::RunDone { cell, round, .. } => {

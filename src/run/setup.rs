@@ -7,16 +7,18 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
-use super::dispatch::Done;
+use super::dispatch::Completed;
 use super::event::Event;
-use super::execute::{Carried, Executor, News, Recording, RunError, Site};
-use crate::resolve::prepare::Machine;
-use crate::machine::host::{Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId};
-use crate::edge::store::{self, Beside, Kind};
-use crate::plan::dag::Plan;
-use crate::plan::commands::{Words, show_words};
+use super::execute::{ActionResult, Announcement, Executor, Recording, RunError, Site};
 use crate::base::sample::Ended;
 use crate::base::units::show_duration;
+use crate::edge::store::{self, SampleContext, StepKind};
+use crate::machine::host::{
+    Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId,
+};
+use crate::plan::commands::{Words, show_words};
+use crate::plan::dag::Plan;
+use crate::resolve::prepare::Machine;
 
 /// Pause between two probes of a service; it doubles up to the second.
 const READY_PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(500)];
@@ -42,24 +44,24 @@ pub(super) struct Up {
 }
 
 /// Why a set-up was not made: never `Outcome::Ok`.
-type Unmade = (store::Outcome, String);
+type Unmade = (store::AttemptOutcome, String);
 
 /// Where and how the commands of a set-up run.
-struct Place<'a> {
+struct SetupPlace<'a> {
     host: &'a dyn Host,
     dir: &'a str,
     env: &'a [(String, String)],
     timeout: Duration,
 }
 
-impl Place<'_> {
+impl SetupPlace<'_> {
     fn command(&self, argv: &Words, timeout: Duration) -> Command {
         command(argv, self.dir, self.env, timeout)
     }
 }
 
 impl Executor<'_> {
-    pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> Carried {
+    pub(super) async fn set_up(&self, machine: u16, setup: usize, step: u32) -> ActionResult {
         let plan = self.job.plan;
         let name = plan.matrix.setups[setup].name.value.clone();
         let shared = &plan.steps.setups[setup].steps[step as usize];
@@ -77,7 +79,7 @@ impl Executor<'_> {
         let result = self.try_set_up(machine, setup, step, &mut log).await;
         let duration = clock.elapsed();
         let (outcome, error) = match result {
-            Ok(()) => (store::Outcome::Ok, None),
+            Ok(()) => (store::AttemptOutcome::Ok, None),
             Err((outcome, reason)) => (outcome, Some(reason)),
         };
         match &error {
@@ -91,7 +93,7 @@ impl Executor<'_> {
         let record = self.record(
             machine,
             Recording {
-                kind: Kind::Setup,
+                kind: StepKind::Setup,
                 key: shared.key,
                 round: 0,
                 cell: &cell,
@@ -103,14 +105,14 @@ impl Executor<'_> {
                 log: &log,
             },
             &[],
-            Beside::default(),
+            SampleContext::default(),
         );
         let record = record.map_err(|error| {
             self.fatal.borrow_mut().get_or_insert(error.into());
         });
-        let mut news = News::default();
+        let mut news = Announcement::default();
         // Stopping is no failure of the set-up.
-        if outcome != store::Outcome::Interrupted {
+        if outcome != store::AttemptOutcome::Interrupted {
             news.events.push(Event::SetupDone {
                 setup: name.clone(),
                 cell,
@@ -119,8 +121,8 @@ impl Executor<'_> {
             });
         }
         let error = error.map(|error| format!("set-up `{name}`: {error}"));
-        Carried {
-            done: Done::SetUp { setup, step, error },
+        ActionResult {
+            done: Completed::SetUp { setup, step, error },
             record: record.ok(),
             news,
         }
@@ -145,7 +147,7 @@ impl Executor<'_> {
         else {
             return Ok(());
         };
-        let failed = |reason: String| (store::Outcome::Failed, reason);
+        let failed = |reason: String| (store::AttemptOutcome::Failed, reason);
         let cell = plan.steps.setups[setup].steps[step as usize].cell;
         let commands = plan
             .setup_commands(setup, step, places)
@@ -181,7 +183,7 @@ impl Executor<'_> {
         make_dir(host.as_ref(), &dir)
             .await
             .map_err(|error| failed(error.message))?;
-        let place = Place {
+        let place = SetupPlace {
             host: host.as_ref(),
             dir: &dir,
             env: &env,
@@ -207,7 +209,7 @@ impl Executor<'_> {
 
     async fn run_to_end(
         &self,
-        place: &Place<'_>,
+        place: &SetupPlace<'_>,
         argv: &Words,
         log: &mut Log,
     ) -> Result<(), Unmade> {
@@ -216,13 +218,13 @@ impl Executor<'_> {
             .host
             .run(place.command(argv, place.timeout), self.cancel.clone())
             .await
-            .map_err(|error| (store::Outcome::Failed, error.message))?;
+            .map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
         log.output(&output);
         let outcome = match output.ended {
             Ended::Exit(0) => return Ok(()),
-            Ended::Interrupted => store::Outcome::Interrupted,
-            Ended::TimedOut => store::Outcome::Timeout,
-            _ => store::Outcome::Failed,
+            Ended::Interrupted => store::AttemptOutcome::Interrupted,
+            Ended::TimedOut => store::AttemptOutcome::Timeout,
+            _ => store::AttemptOutcome::Failed,
         };
         Err((outcome, said(argv, &output)))
     }
@@ -230,7 +232,7 @@ impl Executor<'_> {
     /// Probes a service until it answers, ends, or the set-up's time is over.
     async fn await_service(
         &self,
-        place: &Place<'_>,
+        place: &SetupPlace<'_>,
         service: &Words,
         id: ServiceId,
         mut ready: Option<&Words>,
@@ -247,21 +249,21 @@ impl Executor<'_> {
                     output.ended,
                     last_words(&output)
                 );
-                return Err((store::Outcome::Failed, reason));
+                return Err((store::AttemptOutcome::Failed, reason));
             }
             let Some(probed) = ready else {
                 return Ok(());
             };
             let probe = place.command(probed, PROBE_TIMEOUT.min(place.timeout));
             let probe = place.host.run(probe, self.cancel.clone()).await;
-            let probe = probe.map_err(|error| (store::Outcome::Failed, error.message))?;
+            let probe = probe.map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
             if probe.ended.is_success() {
                 // It must still be there: something else may have answered.
                 ready = None;
                 continue;
             }
             if self.cancel.is_cancelled() {
-                return Err((store::Outcome::Interrupted, "interrupted".to_owned()));
+                return Err((store::AttemptOutcome::Interrupted, "interrupted".to_owned()));
             }
             if Instant::now() >= deadline {
                 log.command(probed);
@@ -271,7 +273,7 @@ impl Executor<'_> {
                     show_duration(place.timeout),
                     said(probed, &probe)
                 );
-                return Err((store::Outcome::Timeout, reason));
+                return Err((store::AttemptOutcome::Timeout, reason));
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(READY_PAUSE[1]);

@@ -3,21 +3,25 @@
 
 use super::event::Event;
 use super::execute::{RunError, Site};
-use crate::resolve::prepare::Machine;
 use super::setup::run_folders;
-use crate::config::profile::{Chain, Facts, Resolved};
-use crate::config::template::{Context, Engine};
-use crate::machine::environment::{self, Asked};
-use crate::machine::host::{Host, lock_is_free};
-use crate::machine::tune::{self, Applied, Outcome, Reverted, Status, TuneError};
 use crate::base::diag::{Diagnostic, SourceId, Span};
 use crate::base::units::{count, show_time};
+use crate::config::profile::{Chain, Facts, Resolved};
+use crate::config::template::{Context, Engine};
+use crate::machine::environment::{self, CaptureRequest};
+use crate::machine::host::{Host, lock_is_free};
+use crate::machine::tune::{self, Applied, KnobOutcome, Reverted, Status, TuneError};
+use crate::resolve::prepare::Machine;
 
 /// Knobs that are named in one line.
 const SHOWN_MAX: usize = 8;
 
 /// What is known of a machine for a profile's `when`: what was found, then what is declared.
-pub async fn facts(host: &dyn Host, declared: &Facts, asked: &Asked) -> Result<Facts, Diagnostic> {
+pub async fn facts(
+    host: &dyn Host,
+    declared: &Facts,
+    asked: &CaptureRequest,
+) -> Result<Facts, Diagnostic> {
     let environment = environment::capture(host, asked).await;
     let environment = environment.map_err(|error| Diagnostic::error(error.message))?;
     let mut facts = environment.facts();
@@ -196,12 +200,12 @@ fn tell_odd(site: &Site<'_>, name: &str, rows: &[Reverted]) {
 pub fn odd(row: &Reverted) -> Option<String> {
     let Reverted { path, old, .. } = row;
     match &row.outcome {
-        Outcome::PutBack | Outcome::AlreadyBack | Outcome::Rebooted => None,
-        Outcome::Gone => Some(format!("{path} is not there any more (it held `{old}`)")),
-        Outcome::ChangedByOthers { found } => Some(format!(
+        KnobOutcome::PutBack | KnobOutcome::AlreadyBack | KnobOutcome::Rebooted => None,
+        KnobOutcome::Gone => Some(format!("{path} is not there any more (it held `{old}`)")),
+        KnobOutcome::ChangedByOthers { found } => Some(format!(
             "{path} is left at `{found}`, which somebody else has set (it held `{old}`)"
         )),
-        Outcome::Failed { reason } => Some(format!(
+        KnobOutcome::Failed { reason } => Some(format!(
             "{path} could not be put back to `{old}`: {reason}; try `matrix machine revert`"
         )),
     }

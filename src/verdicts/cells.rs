@@ -3,12 +3,12 @@
 
 use serde::{Serialize, Serializer};
 
-use crate::plan::cell::Cells;
-use crate::plan::dag::Plan;
-use crate::verdicts::comparisons::level;
-use crate::resolve::samples::Samples;
 use crate::base::diag::Diagnostic;
 use crate::base::sample::Better;
+use crate::plan::cell::Cells;
+use crate::plan::dag::Plan;
+use crate::resolve::samples::Samples;
+use crate::verdicts::comparisons::level;
 
 /// What one cell measured of one metric.
 #[derive(Clone, Debug, Serialize)]

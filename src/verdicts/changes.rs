@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::verdicts::history::{Past, PastSeries, Point};
-use crate::machine::environment::Environment;
-use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, Told};
-use crate::judge::changepoint::{Options, changes};
-use crate::judge::compare::compare_values;
-use crate::judge::history::{Standing, TAIL_MAX, append, review};
-use crate::judge::verdict::Question;
 use crate::base::key::Key;
 use crate::base::sample::Better;
 use crate::base::units::show_ratio;
+use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, ToldChange};
+use crate::judge::changepoint::{DetectorOptions, changes};
+use crate::judge::compare::compare_values;
+use crate::judge::history::{ChangeStanding, TAIL_MAX, append, review};
+use crate::judge::verdict::Question;
+use crate::machine::environment::Environment;
+use crate::verdicts::history::{Past, PastSeries, Point};
 
 /// Points on either side of a change that its size is taken from.
 const NEIGHBOURS_MAX: usize = 50;
@@ -21,7 +21,7 @@ const DIFFERENCES_MAX: usize = 8;
 
 /// A place where a series moved.
 #[derive(Clone, Debug)]
-pub struct Moved {
+pub struct MovedSeries {
     pub series: SeriesId,
     /// The number under which it was told; None while it was not.
     pub id: Option<i64>,
@@ -34,28 +34,28 @@ pub struct Moved {
     pub before: Option<f64>,
     pub after: Option<f64>,
     /// What a fresh look at the whole series says of one that was told.
-    pub standing: Option<Standing>,
+    pub standing: Option<ChangeStanding>,
     /// What else changed at this place.
     pub surroundings: Vec<String>,
 }
 
 /// Levels only, whenever a series is looked at: the points of a trend that a first look tells as one bend would be told as
 /// steps by the next.
-const OPTIONS: Options = Options {
+const OPTIONS: DetectorOptions = DetectorOptions {
     trends: false,
-    ..Options::DEFAULT
+    ..DetectorOptions::DEFAULT
 };
 
 /// The change points of one series, in its order. `deeply`: what was told is compared with a look at the whole.
 fn of_series(
     id: &SeriesId,
     series: &PastSeries,
-    told: &[Told],
+    told: &[ToldChange],
     until: Option<AttemptId>,
     deeply: bool,
-) -> Vec<Moved> {
+) -> Vec<MovedSeries> {
     let levels = series.levels();
-    let mut known: BTreeMap<usize, &Told> = BTreeMap::new();
+    let mut known: BTreeMap<usize, &ToldChange> = BTreeMap::new();
     for told in told {
         // A point that is not stored any more takes its change with it.
         known.extend(series.position(told.key).map(|index| (index, told)));
@@ -80,7 +80,7 @@ fn of_series(
         begin = end;
     }
     all.sort_unstable();
-    let mut standings: BTreeMap<usize, Standing> = BTreeMap::new();
+    let mut standings: BTreeMap<usize, ChangeStanding> = BTreeMap::new();
     if deeply || is_filled_in(series, told) {
         let fresh = changes(&levels, &OPTIONS);
         let reviewed = review(&reported, &fresh, &OPTIONS);
@@ -97,12 +97,12 @@ fn of_series(
                     .filter(|at| *at > begin && is_told_as(series, *at, index, told))
             };
             let place = match standing {
-                Standing::Stands => None,
-                Standing::Moved { to } => Some(to),
-                Standing::Gone => filled_in(),
+                ChangeStanding::Stands => None,
+                ChangeStanding::Moved { to } => Some(to),
+                ChangeStanding::Gone => filled_in(),
             };
             if let Some(to) = place {
-                standings.insert(index, Standing::Moved { to });
+                standings.insert(index, ChangeStanding::Moved { to });
                 // It is known by its number already.
                 let is_same = |at: &usize| at.abs_diff(to) <= OPTIONS.min_segment;
                 all.retain(|at| known.contains_key(at) || !is_same(at));
@@ -119,7 +119,7 @@ fn of_series(
         let before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
         let after = &after[..after.len().min(NEIGHBOURS_MAX)];
         let sides = compare_values(before, after, &QUESTION);
-        Moved {
+        MovedSeries {
             series: id.clone(),
             id: known.get(&index).map(|told| told.id),
             index,
@@ -139,7 +139,7 @@ fn of_series(
 const QUESTION: Question = Question {
     better: Better::Higher,
     min_effect: 0.0,
-    level: crate::verdicts::comparisons::LEVEL,
+    level: crate::judge::verdict::LEVEL,
     noise: None,
 };
 
@@ -151,9 +151,9 @@ pub fn look(
     (matrix, preset): (&str, &str),
     wanted: &dyn Fn(&SeriesId) -> bool,
     deeply: bool,
-) -> Result<Vec<Moved>, StoreError> {
+) -> Result<Vec<MovedSeries>, StoreError> {
     let (told, until) = store.told(matrix, preset)?;
-    let mut by_series: HashMap<SeriesId, Vec<Told>> = HashMap::new();
+    let mut by_series: HashMap<SeriesId, Vec<ToldChange>> = HashMap::new();
     for told in told {
         let of_series = by_series.entry(told.series.clone()).or_default();
         of_series.push(told);
@@ -171,7 +171,7 @@ pub fn look(
 }
 
 /// Whether something that stands before a change was first measured after that was told.
-fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
+fn is_filled_in(series: &PastSeries, told: &[ToldChange]) -> bool {
     told.iter().any(|told| {
         let index = series.position(told.key).unwrap_or(0);
         let mut before = series.points[..index].iter();
@@ -180,7 +180,7 @@ fn is_filled_in(series: &PastSeries, told: &[Told]) -> bool {
 }
 
 /// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
-fn is_told_as(series: &PastSeries, at: usize, index: usize, told: &Told) -> bool {
+fn is_told_as(series: &PastSeries, at: usize, index: usize, told: &ToldChange) -> bool {
     let between = series.points[at..index].iter();
     let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
     were_known.count() <= OPTIONS.min_segment
@@ -191,7 +191,7 @@ pub fn tell(
     store: &Store,
     past: &Past,
     (matrix, preset): (&str, &str),
-    moved: &mut [Moved],
+    moved: &mut [MovedSeries],
     now_ms: i64,
 ) -> Result<(), StoreError> {
     let Some(until) = past.until else {
@@ -211,7 +211,7 @@ pub fn tell(
 fn surroundings(
     store: &Store,
     series: &PastSeries,
-    moved: &Moved,
+    moved: &MovedSeries,
 ) -> Result<Vec<String>, StoreError> {
     let mut told = Vec::new();
     let after = &series.points[moved.index];
@@ -331,24 +331,25 @@ mod tests {
         };
         // The second look is of a later night: then nothing is new.
         for until in [100, 10_000] {
-            let check = |moved, belated, told_at: usize, expected: &[(usize, Option<Standing>)]| {
-                let series = series(moved, &belated);
-                let told = Told {
-                    id: 1,
-                    series: id.clone(),
-                    key: series.points[told_at].key,
-                    reported_ms: 1000,
+            let check =
+                |moved, belated, told_at: usize, expected: &[(usize, Option<ChangeStanding>)]| {
+                    let series = series(moved, &belated);
+                    let told = ToldChange {
+                        id: 1,
+                        series: id.clone(),
+                        key: series.points[told_at].key,
+                        reported_ms: 1000,
+                    };
+                    let found = of_series(&id, &series, &[told], Some(AttemptId(until)), false);
+                    let found: Vec<_> = found.iter().map(|it| (it.index, it.standing)).collect();
+                    assert_eq!(found, expected, "{moved} {belated:?} {until}");
                 };
-                let found = of_series(&id, &series, &[told], Some(AttemptId(until)), false);
-                let found: Vec<_> = found.iter().map(|it| (it.index, it.standing)).collect();
-                assert_eq!(found, expected, "{moved} {belated:?} {until}");
-            };
-            let moved = |to| Some(Standing::Moved { to });
+            let moved = |to| Some(ChangeStanding::Moved { to });
             check(20, 18..26, 26, &[(26, moved(20))]);
             check(23, 18..26, 26, &[(26, moved(23))]);
-            check(26, 18..26, 26, &[(26, Some(Standing::Stands))]);
+            check(26, 18..26, 26, &[(26, Some(ChangeStanding::Stands))]);
             // Nothing was measured between: it is not the same.
-            check(45, 18..26, 26, &[(26, Some(Standing::Gone))]);
+            check(45, 18..26, 26, &[(26, Some(ChangeStanding::Gone))]);
         }
     }
 
@@ -381,16 +382,16 @@ mod tests {
             first.len() > 1 && first.iter().all(|it| it.ratio > Some(1.0)),
             "{first:?}"
         );
-        let told = first.iter().zip(1..).map(|(it, id)| Told {
+        let told = first.iter().zip(1..).map(|(it, id)| ToldChange {
             id,
             series: it.series.clone(),
             key: it.key,
             reported_ms: 240,
         });
-        let told: Vec<Told> = told.collect();
+        let told: Vec<ToldChange> = told.collect();
         series.points.push(point(240));
         let next = of_series(&id, &series, &told, Some(AttemptId(239)), false);
-        let indices = |all: &[Moved]| all.iter().map(|it| it.index).collect::<Vec<_>>();
+        let indices = |all: &[MovedSeries]| all.iter().map(|it| it.index).collect::<Vec<_>>();
         assert_eq!(indices(&next), indices(&first));
     }
 }

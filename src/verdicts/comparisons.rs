@@ -2,40 +2,36 @@
 //! Does not know how they are shown, nor how a finding is measured again.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
-use crate::resolve::environment_match::{Alike, Sides};
-use crate::verdicts::history::{
-    NOISE_SESSIONS_MAX, Past, What, accepted, metrics_of, preset_name, without_version,
-};
-use crate::resolve::samples::{OwnSeries, Samples};
+use crate::base::diag::Diagnostic;
+use crate::base::key::Key;
+use crate::base::sample::{Better, Sample};
 use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
 };
 use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
 use crate::judge::stats::{Prior, mean, median, pooled, stddev};
 use crate::judge::verdict::{
-    Comparison, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
+    Comparison, LEVEL, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
 };
-use crate::plan::dag::{ComparePlan, Plan};
-use crate::plan::steps::NONE;
-use crate::base::diag::Diagnostic;
-use crate::base::key::Key;
-use crate::base::sample::{Better, Sample};
-
-/// The false-discovery rate of a family.
-pub const LEVEL: f64 = 0.05;
+use crate::plan::dag::{Plan, groups};
+use crate::resolve::environment_match::{EnvironmentMatch, MatchedSides};
+use crate::resolve::samples::{OwnSeries, Samples};
+use crate::verdicts::history::{
+    NOISE_SESSIONS_MAX, Past, What, accepted, metrics_of, preset_name, without_version,
+};
 
 /// What is known beside the samples of the plan itself.
 #[derive(Debug, Default)]
-pub struct Beside {
+pub struct ComparisonContext {
     past: Past,
     pub acceptances: Vec<Acceptance>,
     confirmations: HashMap<Pair, Confirmation>,
     /// What was accepted, by series, with its samples.
     accepted: HashMap<SeriesId, (i64, AcceptedFrom, OwnSeries)>,
-    alike: Alike,
+    alike: EnvironmentMatch,
     /// When something was first measured, and where it stands in its series, where that matters.
     first: HashMap<Key, (i64, Position)>,
 }
@@ -85,13 +81,13 @@ pub struct AcceptedBy {
     pub moved: bool,
 }
 
-impl Beside {
+impl ComparisonContext {
     pub fn read(
         plan: &Plan,
         store: &Store,
         samples: &Samples,
         preset: Option<&str>,
-    ) -> Result<Beside, StoreError> {
+    ) -> Result<ComparisonContext, StoreError> {
         let preset = preset_name(plan.matrix, preset);
         // What is judged speaks for itself.
         let is_earlier = |key: Key| plan.steps.runs.keys.binary_search(&key).is_err();
@@ -106,15 +102,15 @@ impl Beside {
             }
             true => Past::default(),
         };
-        let mut beside = Beside {
+        let mut beside = ComparisonContext {
             past,
             acceptances: store.acceptances(&plan.matrix.name)?,
             confirmations: store.confirmations()?,
-            ..Beside::default()
+            ..ComparisonContext::default()
         };
         let holding = accepted(&beside.acceptances);
         if holding.is_empty() {
-            beside.alike = Alike::read(store, samples.environments())?;
+            beside.alike = EnvironmentMatch::read(store, samples.environments())?;
             return Ok(beside);
         }
         let names: HashMap<_, _> = store
@@ -134,7 +130,7 @@ impl Beside {
         let of_accepted = by_series.values();
         let of_accepted = of_accepted.flat_map(|(_, _, own)| own.series().environments);
         let of_accepted = of_accepted.map(|(_, key)| *key);
-        beside.alike = Alike::read(store, samples.environments().chain(of_accepted))?;
+        beside.alike = EnvironmentMatch::read(store, samples.environments().chain(of_accepted))?;
         let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
         let mut first = HashMap::new();
         for (_, from, _) in by_series.values() {
@@ -179,7 +175,11 @@ pub fn policy(plan: &Plan) -> Policy {
 }
 
 /// Answers all declared comparisons of a plan over the samples that there are.
-pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<Answer>, Diagnostic> {
+pub fn answers(
+    plan: &Plan,
+    samples: &Samples,
+    beside: &ComparisonContext,
+) -> Result<Vec<Answer>, Diagnostic> {
     let asker = Asker {
         plan,
         samples,
@@ -212,26 +212,10 @@ pub fn answers(plan: &Plan, samples: &Samples, beside: &Beside) -> Result<Vec<An
     Ok(answers)
 }
 
-/// Cells of each group that is compared, the baseline first.
-pub fn groups(plan: &Plan, compare: &ComparePlan) -> Vec<(u32, Vec<u32>)> {
-    let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let in_groups = (0..).zip(&compare.of_cell);
-    for (cell, group) in in_groups.filter(|(_, group)| **group != NONE) {
-        groups.entry(*group).or_default().push(cell);
-    }
-    let is_baseline =
-        |cell: &u32| plan.cells.cell(*cell as usize)[compare.axis] == compare.baseline;
-    let split = |cells: Vec<u32>| {
-        let (baseline, others): (Vec<u32>, Vec<u32>) = cells.into_iter().partition(is_baseline);
-        Some((*baseline.first()?, others))
-    };
-    groups.into_values().filter_map(split).collect()
-}
-
 struct Asker<'a> {
     plan: &'a Plan<'a>,
     samples: &'a Samples,
-    beside: &'a Beside,
+    beside: &'a ComparisonContext,
     policy: Policy,
 }
 
@@ -297,7 +281,7 @@ impl<'a> Asker<'a> {
                 (pair.0, a) = (from.key, series.series());
             }
         }
-        let Sides {
+        let MatchedSides {
             samples: [base, cand],
             differing,
             differ,

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::verdicts::report::{Report, Row};
-use crate::machine::environment::{Difference, Environment};
-use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
-use crate::judge::monitors::{Moved, Watched, moved};
-use crate::plan::dag::Plan;
-use crate::plan::steps::NONE;
 use crate::base::key::Key;
 use crate::base::sample::Sample;
+use crate::edge::store::{MARK_SEPARATOR, MarkKind, Store, StoreError};
+use crate::judge::monitors::{MovedMonitor, Watched, moved};
+use crate::machine::environment::{Environment, EnvironmentDifference};
+use crate::plan::dag::Plan;
+use crate::plan::steps::NONE;
+use crate::verdicts::report::{Report, VerdictRow};
 
 /// Changed knobs that are named.
 const KNOBS_MAX: usize = 10;
@@ -27,7 +27,7 @@ pub struct EnvironmentsRow {
     pub between: [String; 2],
     /// Comparisons that this is about.
     pub verdicts: usize,
-    pub differences: Vec<Difference>,
+    pub differences: Vec<EnvironmentDifference>,
 }
 
 /// Samples that are to be read with care.
@@ -52,7 +52,7 @@ pub struct MonitorsRow {
     /// How many monitors there are.
     pub monitors: usize,
     /// Strongest first.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<MovedMonitor>,
 }
 
 /// Adds to a report what was beside its samples. `monitors`: those too.
@@ -70,7 +70,7 @@ pub fn add(
     Ok(())
 }
 
-fn environments(rows: &[Row], store: &Store) -> Result<Vec<EnvironmentsRow>, StoreError> {
+fn environments(rows: &[VerdictRow], store: &Store) -> Result<Vec<EnvironmentsRow>, StoreError> {
     let mut found: BTreeMap<([Key; 2], [String; 2]), usize> = BTreeMap::new();
     for row in rows {
         if let Some(keys) = row.differing {
@@ -131,12 +131,12 @@ fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
 }
 
 fn monitors_moved(
-    rows: &[Row],
+    rows: &[VerdictRow],
     plan: &Plan,
     store: &Store,
 ) -> Result<Vec<MonitorsRow>, StoreError> {
     let changes = rows.iter().filter(|row| row.comparison.verdict.is_change());
-    let mut list: Vec<(&Row, Vec<String>)> = Vec::new();
+    let mut list: Vec<(&VerdictRow, Vec<String>)> = Vec::new();
     for row in changes.filter(|row| !row.runs.contains(&NONE)) {
         // Metrics of one comparison share the monitors.
         match list.iter_mut().find(|(known, _)| known.runs == row.runs) {
@@ -154,7 +154,7 @@ fn monitors_moved(
         of_key.entry(name).or_default().push(sample);
     })?;
     let none = BTreeMap::new();
-    let tell = |(row, metrics): (&Row, Vec<String>)| {
+    let tell = |(row, metrics): (&VerdictRow, Vec<String>)| {
         let [a, b] = row.runs.map(|run| values.get(&key(run)).unwrap_or(&none));
         let both = a.iter().filter_map(|(name, baseline)| {
             let candidate = b.get(name)?;

@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
+use crate::base::key::Key;
 use crate::config::matrix::Matrix;
 use crate::edge::store::{
-    Acceptance, AcceptedFrom, AttemptId, Metric, MetricId, Position, SeriesId, Span, Store,
+    Acceptance, AcceptedFrom, AttemptId, Metric, MetricId, Position, SeriesId, SessionSpan, Store,
     StoreError, Unsaved,
 };
 use crate::judge::stats::median;
 use crate::judge::verdict::Noise;
 use crate::plan::dag::Plan;
-use crate::base::key::Key;
 
 /// Sessions that the noise of a cell is learned from, the latest ones.
 pub const NOISE_SESSIONS_MAX: u32 = 30;
@@ -119,7 +119,7 @@ impl Past {
         let mut metrics = store.metrics()?;
         metrics.retain(|metric| what.metrics.contains(&metric.name));
         let ids: BTreeSet<MetricId> = metrics.iter().map(|metric| metric.id).collect();
-        let span = Span {
+        let span = SessionSpan {
             matrix: &matrix.name,
             presets: [preset, unnamed],
             metrics: &ids,
@@ -132,7 +132,7 @@ impl Past {
 
     fn of(
         store: &Store,
-        span: &Span,
+        span: &SessionSpan,
         metrics: &[Metric],
         is_wanted: &dyn Fn(Key) -> bool,
     ) -> Result<Past, StoreError> {
@@ -258,8 +258,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::edge::store::{Kind, NewAttempt, NewReading, Outcome, SessionStart};
     use crate::base::sample::Better;
+    use crate::edge::store::{AttemptOutcome, NewAttempt, NewReading, SessionStart, StepKind};
 
     fn point(key: &str, session: i64, values: &[f64]) -> Point {
         Point {
@@ -328,7 +328,7 @@ mod tests {
         for (version, round, value) in rounds {
             let attempt = NewAttempt {
                 session,
-                kind: Kind::Run,
+                kind: StepKind::Run,
                 key: Key::of(version.as_bytes()),
                 round: round as u32,
                 cell: "bs=4k",
@@ -336,7 +336,7 @@ mod tests {
                 version,
                 started_ms: 0,
                 duration: Duration::ZERO,
-                outcome: Outcome::Ok,
+                outcome: AttemptOutcome::Ok,
                 reason: "",
                 environment: None,
                 log: None,
@@ -355,7 +355,7 @@ mod tests {
             metric: "iops".into(),
         };
         let metrics = store.metrics().unwrap();
-        let span = Span {
+        let span = SessionSpan {
             matrix: "m",
             presets: ["", ""],
             metrics: &metrics.iter().map(|metric| metric.id).collect(),

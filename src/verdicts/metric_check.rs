@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::resolve::samples::Samples;
-use crate::plan::dag::Plan;
 use crate::base::diag::{Diagnostic, suggest};
+use crate::plan::dag::Plan;
+use crate::resolve::samples::Samples;
 
 /// Run steps that are looked at.
 const RUNS_MAX: usize = 1000;

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
-use crate::verdicts::cells::CellRows;
-use crate::edge::store::Acceptance;
-use crate::judge::verdict::{Comparison, Summary, Verdict};
-use crate::plan::dag::Plan;
-use crate::resolve::selection::LeftOut;
-use crate::run::execute::Failed;
-use crate::verdicts::comparisons::{Answer, Beside, answers};
-use crate::resolve::samples::Samples;
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
 use crate::base::sample::Better;
+use crate::edge::store::Acceptance;
+use crate::judge::verdict::{Comparison, Summary, Verdict};
+use crate::plan::dag::Plan;
+use crate::resolve::lookup::Failed;
+use crate::resolve::samples::Samples;
+use crate::resolve::selection::LeftOut;
+use crate::verdicts::cells::CellRows;
+use crate::verdicts::comparisons::{Answer, ComparisonContext, answers};
+use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
 
 /// Version of every JSON document that the program prints.
 pub const FORMAT: u32 = 1;
@@ -28,12 +28,12 @@ pub struct Report {
     pub matrix: String,
     pub about: String,
     /// Regressions first, then improvements, each by the size of the change.
-    pub verdicts: Vec<Row>,
+    pub verdicts: Vec<VerdictRow>,
     pub failed: Vec<Failed>,
     /// What a budget had no room for, where a run was given one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
-    pub counts: Counts,
+    pub counts: VerdictCounts,
     /// Changes that somebody accepted, and that hold.
     pub accepted: Vec<AcceptedRow>,
     /// Median of each metric of each cell, for matrices that compare nothing too.
@@ -48,7 +48,7 @@ pub struct Report {
 
 /// How many verdicts of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct VerdictCounts {
     pub regression: usize,
     pub improvement: usize,
     pub same: usize,
@@ -60,7 +60,7 @@ pub struct Counts {
 
 /// One comparison of one metric.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct VerdictRow {
     /// Name of the cell without the compared axis.
     pub cell: String,
     pub metric: String,
@@ -140,7 +140,7 @@ pub fn time(ms: i64) -> String {
 pub fn report(
     plan: &Plan,
     samples: &Samples,
-    beside: &Beside,
+    beside: &ComparisonContext,
     failed: Vec<Failed>,
 ) -> Result<Report, Diagnostic> {
     let answers = answers(plan, samples, beside)?;
@@ -156,7 +156,7 @@ pub fn report(
     Ok(report)
 }
 
-impl Row {
+impl VerdictRow {
     /// The verdict, and what became of it: `regression, confirmed`.
     pub fn words(&self) -> String {
         let verdict = self.comparison.verdict.name();
@@ -170,8 +170,8 @@ impl Row {
 
 impl Report {
     /// A report of rows that are judged.
-    pub fn of(name: &str, about: &str, mut rows: Vec<Row>) -> Report {
-        let mut counts = Counts::default();
+    pub fn of(name: &str, about: &str, mut rows: Vec<VerdictRow>) -> Report {
+        let mut counts = VerdictCounts::default();
         for row in &rows {
             *match row.comparison.verdict {
                 _ if row.is_accepted => &mut counts.accepted,
@@ -206,7 +206,7 @@ impl Report {
 }
 
 /// Order of verdicts, and the size of the change within one.
-fn rank(row: &Row) -> (u8, f64) {
+fn rank(row: &VerdictRow) -> (u8, f64) {
     let order = match row.comparison.verdict {
         Verdict::Regression => 0,
         Verdict::Improvement => 1,
@@ -220,7 +220,7 @@ fn rank(row: &Row) -> (u8, f64) {
     )
 }
 
-fn row(plan: &Plan, answer: Answer) -> Row {
+fn row(plan: &Plan, answer: Answer) -> VerdictRow {
     let compare = &plan.compares[answer.compare];
     let axis = compare.axis;
     let rule = &plan.matrix.compares[compare.rule];
@@ -230,7 +230,7 @@ fn row(plan: &Plan, answer: Answer) -> Row {
     let is_about_candidate = accepted.is_some_and(|accepted| !accepted.moved);
     let moved = accepted.filter(|accepted| accepted.moved);
     let baseline = moved.map(|accepted| accepted.version.clone());
-    Row {
+    VerdictRow {
         cell: plan.cells.name_without(tuple(answer.baseline), &[axis]),
         metric: plan.matrix.metrics[answer.metric].name.clone(),
         unit: answer.unit,
@@ -269,7 +269,7 @@ impl Report {
 
     /// Samples were found for anything at all.
     pub fn measured_anything(&self) -> bool {
-        let measured = |row: &Row| row.comparison.verdict != Verdict::NothingMeasured;
+        let measured = |row: &VerdictRow| row.comparison.verdict != Verdict::NothingMeasured;
         !self.cells.is_empty() || self.verdicts.iter().any(measured)
     }
 }

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use super::Decoder;
+use crate::base::units::parse_percent;
 use crate::config::matrix::{Compare, Confirm};
 use crate::config::read::Table;
 use crate::config::value;
-use crate::base::units::parse_percent;
 
 const MIN_EFFECT: f64 = 0.02;
 

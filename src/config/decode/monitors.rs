@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::Decoder;
-use crate::config::matrix::{Monitor, Summary};
-use crate::config::read::{Node, Table};
 use crate::base::diag::Diagnostic;
+use crate::config::matrix::{Monitor, SummaryRule};
+use crate::config::read::{Table, TomlNode};
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Below this a monitor would disturb what it watches.
@@ -56,9 +56,9 @@ impl Decoder<'_> {
             self.problems.note(template)
         });
         let every = table.get("every").map_or(Some(EVERY), |n| self.every(&n));
-        let summaries = [("rate", Summary::Rate), ("mean", Summary::Mean)];
+        let summaries = [("rate", SummaryRule::Rate), ("mean", SummaryRule::Mean)];
         let summary = table.get("summary");
-        let summary = summary.map_or(Some(Summary::Rate), |n| self.one_of(&n, &summaries));
+        let summary = summary.map_or(Some(SummaryRule::Rate), |n| self.one_of(&n, &summaries));
         table.finish(self.problems);
         Some(Monitor::File {
             path: path?,
@@ -67,7 +67,7 @@ impl Decoder<'_> {
         })
     }
 
-    fn every(&mut self, node: &Node) -> Option<Duration> {
+    fn every(&mut self, node: &TomlNode) -> Option<Duration> {
         let every = node.duration(self.problems)?;
         if !(EVERY_MIN..=EVERY_MAX).contains(&every) {
             node.wrong("a duration from \"100ms\" to \"1h\"", self.problems);

@@ -23,16 +23,16 @@ const STATEMENT_BYTES_MAX: usize = 1024;
 
 /// One node as it is written.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct LexedNode {
     pub name: At<String>,
     pub args: Vec<At<KdlValue>>,
     pub props: Vec<(At<String>, At<KdlValue>)>,
     /// The block, where there is one: its opening brace and its nodes.
-    pub block: Option<(Span, Vec<Node>)>,
+    pub block: Option<(Span, Vec<LexedNode>)>,
 }
 
 /// Splits a file into nodes. Where a problem is found, the nodes around it are still returned.
-pub(super) fn split(source: SourceId, text: &str) -> (Vec<Node>, Vec<Diagnostic>) {
+pub(super) fn split(source: SourceId, text: &str) -> (Vec<LexedNode>, Vec<Diagnostic>) {
     let mut splitter = Splitter {
         source,
         text,
@@ -64,7 +64,7 @@ pub(super) fn split(source: SourceId, text: &str) -> (Vec<Node>, Vec<Diagnostic>
 #[derive(Default)]
 struct Block {
     opening: Option<Span>,
-    nodes: Vec<Node>,
+    nodes: Vec<LexedNode>,
     /// It belongs to a node that is commented out by `/-`, or could not be read.
     dropped: bool,
 }
@@ -79,10 +79,10 @@ struct Splitter<'t> {
 }
 
 /// Err ends the reading: what follows cannot be told apart.
-type Step<T> = Result<T, Box<Diagnostic>>;
+type LexStep<T> = Result<T, Box<Diagnostic>>;
 
 impl Splitter<'_> {
-    fn run(&mut self) -> Step<()> {
+    fn run(&mut self) -> LexStep<()> {
         let bytes = self.text.as_bytes();
         let mut start = 0;
         let mut at = 0;
@@ -148,7 +148,7 @@ impl Splitter<'_> {
         Span::new(self.source, start..start + len)
     }
 
-    fn check_counts(&self, at: usize) -> Step<()> {
+    fn check_counts(&self, at: usize) -> LexStep<()> {
         let (what, max) = match self {
             Splitter { problems, .. } if problems.len() >= PROBLEMS_MAX => {
                 ("problems", PROBLEMS_MAX)
@@ -163,7 +163,7 @@ impl Splitter<'_> {
         ))
     }
 
-    fn check_depth(&self, depth: usize, at: usize, what: &str) -> Step<()> {
+    fn check_depth(&self, depth: usize, at: usize, what: &str) -> LexStep<()> {
         if depth <= DEPTH_MAX {
             return Ok(());
         }
@@ -177,7 +177,7 @@ impl Splitter<'_> {
     }
 
     /// A comment, or `/-`. Returns where it ends.
-    fn slash(&self, at: usize) -> Step<usize> {
+    fn slash(&self, at: usize) -> LexStep<usize> {
         let rest = &self.text[at..];
         if rest.starts_with("//") {
             let len = rest.find(['\n', '\r']).unwrap_or(rest.len());
@@ -313,7 +313,7 @@ impl Splitter<'_> {
             Ok(document) => {
                 self.refuse_types(&document, span);
                 let nodes = document.nodes().iter();
-                let nodes: Vec<Node> = nodes.map(|node| convert(node, span)).collect();
+                let nodes: Vec<LexedNode> = nodes.map(|node| convert(node, span)).collect();
                 let any = !nodes.is_empty();
                 self.nodes += nodes.len();
                 if let Some(block) = self.blocks.last_mut() {
@@ -361,7 +361,7 @@ impl Splitter<'_> {
 }
 
 /// The statement's node with spans in the whole file.
-fn convert(node: &kdl::KdlNode, statement: Span) -> Node {
+fn convert(node: &kdl::KdlNode, statement: Span) -> LexedNode {
     let place = |offset: usize, length: usize| statement.slice(offset..offset + length);
     let mut args = Vec::new();
     let mut props = Vec::new();
@@ -385,7 +385,7 @@ fn convert(node: &kdl::KdlNode, statement: Span) -> Node {
             }
         }
     }
-    Node {
+    LexedNode {
         name: At::new(
             node.name().value().to_owned(),
             place(node.name().span().offset(), node.name().span().len()),
@@ -437,14 +437,14 @@ mod tests {
 
     use super::*;
 
-    fn split_text(text: &str) -> (Vec<Node>, Vec<String>) {
+    fn split_text(text: &str) -> (Vec<LexedNode>, Vec<String>) {
         let (nodes, problems) = split(SourceId(0), text);
         (nodes, problems.into_iter().map(|p| p.message).collect())
     }
 
     /// Nodes as `name(arg,…;prop=value,…){…}`.
-    fn shape(nodes: &[Node]) -> String {
-        let one = |node: &Node| {
+    fn shape(nodes: &[LexedNode]) -> String {
+        let one = |node: &LexedNode| {
             let args: Vec<String> = node.args.iter().map(|arg| arg.value.to_string()).collect();
             let props = node.props.iter();
             let props = props.map(|(name, value)| format!("{}={}", name.value, value.value));

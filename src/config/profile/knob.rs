@@ -3,11 +3,11 @@
 
 use kdl::KdlValue;
 
-use super::read::Reader;
-use crate::config::profile::kdl_lexer::Node;
-use super::{Beside, Choice, Knob, SMT_CONTROL};
+use super::read::ProfileReader;
+use super::{Dependency, Knob, KnobChoice, SMT_CONTROL};
 use crate::base::diag::{At, Diagnostic};
 use crate::base::units::parse_size;
+use crate::config::profile::kdl_lexer::LexedNode;
 
 /// Pages of one size at the most.
 const HUGE_PAGES_MAX: i128 = 1 << 24;
@@ -24,8 +24,8 @@ const GOVERNORS: [&str; 6] = [
 const THP: [&str; 3] = ["always", "madvise", "never"];
 const THP_DEFRAG: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
 
-impl Reader {
-    pub(super) fn knob(&mut self, node: &Node, optional: bool) -> Option<Knob> {
+impl ProfileReader {
+    pub(super) fn knob(&mut self, node: &LexedNode, optional: bool) -> Option<Knob> {
         const CPU: &str = "/sys/devices/system/cpu";
         const HUGE: &str = "/sys/kernel/mm/transparent_hugepage";
         let name = node.name.value.as_str();
@@ -38,7 +38,7 @@ impl Reader {
             ),
             "turbo" => {
                 let on = self.bool(first)?;
-                let choice = |file: &str, on: bool| Choice {
+                let choice = |file: &str, on: bool| KnobChoice {
                     pattern: format!("{CPU}/{file}"),
                     value: u8::from(on).to_string(),
                     beside: None,
@@ -71,7 +71,7 @@ impl Reader {
                 );
                 knob.name = format!("idle-state {state}");
                 knob.words = Some(words(enabled));
-                knob.choices[0].beside = Some(Beside::Reads {
+                knob.choices[0].beside = Some(Dependency::Reads {
                     file: "name".to_owned(),
                     pattern: state,
                 });
@@ -106,14 +106,14 @@ impl Reader {
                 let cpus = self.cpus(&node.args[1])?;
                 let mut knob = one("/proc/irq/*/smp_affinity_list".to_owned(), cpus.to_string());
                 knob.name = format!("irq-affinity {device}");
-                knob.choices[0].beside = Some(Beside::Entry { pattern: device });
+                knob.choices[0].beside = Some(Dependency::Entry { pattern: device });
                 knob
             }
         })
     }
 
     /// The pattern and the shown name of a pool of huge pages.
-    pub(super) fn huge_pages(&mut self, node: &Node) -> Option<(String, String)> {
+    pub(super) fn huge_pages(&mut self, node: &LexedNode) -> Option<(String, String)> {
         let mut size_kib = 2048;
         let mut pool = "/sys/kernel/mm/hugepages".to_owned();
         let mut shown = "huge-pages".to_owned();
@@ -208,7 +208,7 @@ pub(super) fn plain(name: String, pattern: String, value: String, optional: bool
     Knob {
         name,
         words: None,
-        choices: vec![Choice {
+        choices: vec![KnobChoice {
             pattern,
             value,
             beside: None,

@@ -2,10 +2,10 @@
 //! Does not know how a knob is set (edge/tune does), nor any file.
 
 mod cpus;
+mod kdl_lexer;
 mod knob;
 mod read;
 mod resolve;
-mod kdl_lexer;
 mod value;
 
 use std::collections::BTreeMap;
@@ -14,9 +14,9 @@ use crate::base::diag::{At, Span};
 use crate::base::key::{Key, KeyHasher};
 
 pub use cpus::CpuList;
+pub use kdl_lexer::{DEPTH_MAX, PROFILE_BYTES_MAX};
 pub use read::{KNOBS_MAX, parse};
 pub use resolve::{Chain, EXTENDS_MAX, Evaluate, ReadProfile, load};
-pub use kdl_lexer::{DEPTH_MAX, PROFILE_BYTES_MAX};
 
 /// The file that switches simultaneous multithreading.
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
@@ -56,10 +56,10 @@ pub enum Condition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     Knob(Knob),
-    Cpus(Wanted<CpuList>),
-    DropCaches(Wanted<bool>),
-    DmaLatency(Wanted<u32>),
-    StopService(Wanted<String>),
+    Cpus(WantedProfile<CpuList>),
+    DropCaches(WantedProfile<bool>),
+    DmaLatency(WantedProfile<u32>),
+    StopService(WantedProfile<String>),
 }
 
 impl Setting {
@@ -77,7 +77,7 @@ impl Setting {
 
 /// A value, and whether a machine that cannot have it is fine too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted<T> {
+pub struct WantedProfile<T> {
     pub value: T,
     pub optional: bool,
 }
@@ -91,7 +91,7 @@ pub struct Knob {
     /// another.
     pub words: Option<&'static str>,
     /// The first that matches a file on the machine is used: drivers disagree on where a knob is.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<KnobChoice>,
     /// A machine that lacks, refuses or clamps the knob keeps what it has, and it is said.
     pub optional: bool,
     /// The value outlives a reboot (firmware settings), so a reboot does not put it back.
@@ -111,17 +111,17 @@ impl Knob {
 
 /// A pattern of files and the value each of them shall hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct KnobChoice {
     /// Absolute; `*` and `?` match within one component.
     pub pattern: String,
     pub value: String,
     /// Only files in a folder where this holds.
-    pub beside: Option<Beside>,
+    pub beside: Option<Dependency>,
 }
 
 /// What must stand beside a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Beside {
+pub enum Dependency {
     /// Another file, with a text that matches: a C-state's `name`.
     Reads { file: String, pattern: String },
     /// An entry whose name matches: an interrupt's device.
@@ -135,13 +135,13 @@ pub struct Resolved {
     /// In the order in which they are set.
     pub knobs: Vec<Knob>,
     /// The CPUs that the workload may use; the executor passes them on through `taskset`.
-    pub cpus: Option<Wanted<CpuList>>,
+    pub cpus: Option<WantedProfile<CpuList>>,
     /// Whether the page cache, dentries and inodes are dropped before each run.
-    pub drop_caches: Option<Wanted<bool>>,
+    pub drop_caches: Option<WantedProfile<bool>>,
     /// Held in /dev/cpu_dma_latency by a process for as long as the profile is applied.
-    pub dma_latency_us: Option<Wanted<u32>>,
+    pub dma_latency_us: Option<WantedProfile<u32>>,
     /// systemd units that are stopped, and started again if they ran.
-    pub services: Vec<Wanted<String>>,
+    pub services: Vec<WantedProfile<String>>,
 }
 
 impl Resolved {
@@ -168,7 +168,7 @@ impl Resolved {
 impl Resolved {
     /// All that it asks for, by name and value, for people.
     pub fn settings(&self) -> Vec<(String, String)> {
-        fn text<T: std::fmt::Display>(wanted: &Wanted<T>) -> String {
+        fn text<T: std::fmt::Display>(wanted: &WantedProfile<T>) -> String {
             with_optional(wanted.value.to_string(), wanted.optional)
         }
         let named = |name: &str, value: String| (name.to_owned(), value);
@@ -201,7 +201,7 @@ fn with_optional(value: String, optional: bool) -> String {
     }
 }
 
-fn line_of<T: std::fmt::Display>(what: &str, wanted: &Wanted<T>) -> String {
+fn line_of<T: std::fmt::Display>(what: &str, wanted: &WantedProfile<T>) -> String {
     format!("{what} {} optional={}", wanted.value, wanted.optional)
 }
 
@@ -272,7 +272,7 @@ mod tests {
         let knob = |value: &str| Knob {
             name: "thp".into(),
             words: None,
-            choices: vec![Choice {
+            choices: vec![KnobChoice {
                 pattern: "/sys/x".into(),
                 value: value.into(),
                 beside: None,
@@ -294,7 +294,7 @@ mod tests {
             ..one.clone()
         };
         let dropping = Resolved {
-            drop_caches: Some(Wanted {
+            drop_caches: Some(WantedProfile {
                 value: true,
                 optional: false,
             }),

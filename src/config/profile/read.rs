@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 use kdl::KdlValue;
 
 use super::knob::plain;
-use crate::config::profile::kdl_lexer::{Node, PROBLEMS_MAX, split};
-use super::{Condition, Item, Profile, Setting, Wanted};
+use super::{Condition, Item, Profile, Setting, WantedProfile};
 use crate::base::diag::{At, Diagnostic, SourceId, Span, suggest};
+use crate::config::profile::kdl_lexer::{LexedNode, PROBLEMS_MAX, split};
 
 /// Declared lines of one profile at the most.
 pub const KNOBS_MAX: usize = 512;
@@ -119,7 +119,7 @@ const QUEUE: [&str; 15] = [
 /// Reads a profile. Whatever could be read is returned beside the problems of all that could not.
 pub fn parse(name: &str, source: SourceId, text: &str) -> (Profile, Vec<Diagnostic>) {
     let (nodes, problems) = split(source, text);
-    let mut reader = Reader {
+    let mut reader = ProfileReader {
         problems,
         profile: Profile {
             name: name.to_owned(),
@@ -141,18 +141,18 @@ pub fn parse(name: &str, source: SourceId, text: &str) -> (Profile, Vec<Diagnost
     (reader.profile, problems)
 }
 
-pub(super) struct Reader {
+pub(super) struct ProfileReader {
     problems: Vec<Diagnostic>,
     profile: Profile,
     about: Option<Span>,
 }
 
-impl Reader {
+impl ProfileReader {
     pub(super) fn problem(&mut self, problem: Diagnostic) {
         self.problems.push(problem);
     }
 
-    fn nodes(&mut self, nodes: &[Node], when: &[At<Condition>]) {
+    fn nodes(&mut self, nodes: &[LexedNode], when: &[At<Condition>]) {
         for node in nodes {
             if self.profile.items.len() >= KNOBS_MAX {
                 let help = format!("the limit of one profile is {KNOBS_MAX}");
@@ -171,7 +171,7 @@ impl Reader {
     }
 
     /// The form of a node; says so where there is none.
-    fn form_of(&mut self, node: &Node) -> Option<&'static Form> {
+    fn form_of(&mut self, node: &LexedNode) -> Option<&'static Form> {
         let name = node.name.value.as_str();
         let form = FORMS.iter().find(|form| form.name == name);
         if form.is_none() {
@@ -186,7 +186,7 @@ impl Reader {
     }
 
     /// Whether a node has the form it must have; says what is wrong with it.
-    fn fits(&mut self, node: &Node, form: &Form) -> bool {
+    fn fits(&mut self, node: &LexedNode, form: &Form) -> bool {
         let name = form.name;
         let before = self.problems.len();
         self.props(node, form);
@@ -207,7 +207,7 @@ impl Reader {
         self.problems.len() == before
     }
 
-    fn args(&mut self, node: &Node, form: &Form) {
+    fn args(&mut self, node: &LexedNode, form: &Form) {
         let name = form.name;
         let help = format!("it is written `{}`", form.usage);
         if let Some(extra) = node.args.get(*form.args.end()) {
@@ -230,7 +230,7 @@ impl Reader {
         }
     }
 
-    fn props(&mut self, node: &Node, form: &Form) {
+    fn props(&mut self, node: &LexedNode, form: &Form) {
         let allowed = form.props.iter().copied();
         let allowed: Vec<&str> = allowed.chain(form.optional.then_some("optional")).collect();
         for (index, (name, _)) in node.props.iter().enumerate() {
@@ -257,7 +257,7 @@ impl Reader {
         }
     }
 
-    fn node(&mut self, node: &Node, when: &[At<Condition>]) {
+    fn node(&mut self, node: &LexedNode, when: &[At<Condition>]) {
         let optional = self.flag(node, "optional").unwrap_or(false);
         let setting = match node.name.value.as_str() {
             "about" => return self.about(node, when),
@@ -265,21 +265,21 @@ impl Reader {
             "block" => return self.block(node, when, optional),
             "drop-caches" => self
                 .bool(&node.args[0])
-                .map(|value| Setting::DropCaches(Wanted { value, optional })),
+                .map(|value| Setting::DropCaches(WantedProfile { value, optional })),
             "dma-latency-us" => self
                 .number(&node.args[0], 0..=DMA_LATENCY_US_MAX)
                 .map(|us| {
-                    Setting::DmaLatency(Wanted {
+                    Setting::DmaLatency(WantedProfile {
                         value: us as u32,
                         optional,
                     })
                 }),
             "cpus" => self
                 .cpus(&node.args[0])
-                .map(|value| Setting::Cpus(Wanted { value, optional })),
+                .map(|value| Setting::Cpus(WantedProfile { value, optional })),
             "stop-service" => self
                 .service(&node.args[0])
-                .map(|value| Setting::StopService(Wanted { value, optional })),
+                .map(|value| Setting::StopService(WantedProfile { value, optional })),
             _ => self.knob(node, optional).map(Setting::Knob),
         };
         if let Some(setting) = setting {
@@ -295,14 +295,14 @@ impl Reader {
         });
     }
 
-    fn about(&mut self, node: &Node, when: &[At<Condition>]) {
+    fn about(&mut self, node: &LexedNode, when: &[At<Condition>]) {
         let first = self.about.replace(node.name.span);
         if self.is_head(node, when, first) {
             self.profile.about = self.text(&node.args[0]);
         }
     }
 
-    fn extends(&mut self, node: &Node, when: &[At<Condition>]) {
+    fn extends(&mut self, node: &LexedNode, when: &[At<Condition>]) {
         let first = self.profile.extends.as_ref().map(|at| at.span);
         if self.is_head(node, when, first) {
             let name = self.component(&node.args[0]);
@@ -311,7 +311,7 @@ impl Reader {
     }
 
     /// Whether a node that is about the whole file stands once and outside of any `when`.
-    fn is_head(&mut self, node: &Node, when: &[At<Condition>], first: Option<Span>) -> bool {
+    fn is_head(&mut self, node: &LexedNode, when: &[At<Condition>], first: Option<Span>) -> bool {
         let name = &node.name.value;
         if let Some(first) = first {
             self.problem(
@@ -332,7 +332,7 @@ impl Reader {
         true
     }
 
-    fn when(&mut self, node: &Node, outer: &[At<Condition>]) {
+    fn when(&mut self, node: &LexedNode, outer: &[At<Condition>]) {
         let mut conditions = outer.to_vec();
         for (index, (name, value)) in node.props.iter().enumerate() {
             self.refuse_repeated_prop(&node.props[..index], name);
@@ -373,7 +373,7 @@ impl Reader {
     }
 
     /// `block "nvme*" { scheduler "none"; … }`: each child is a file of the device's queue.
-    fn block(&mut self, node: &Node, when: &[At<Condition>], optional: bool) {
+    fn block(&mut self, node: &LexedNode, when: &[At<Condition>], optional: bool) {
         let Some(device) = self.component(&node.args[0]) else {
             return;
         };

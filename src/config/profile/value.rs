@@ -6,14 +6,14 @@ use std::ops::RangeInclusive;
 use kdl::KdlValue;
 
 use super::CpuList;
-use super::read::Reader;
-use crate::config::profile::kdl_lexer::Node;
+use super::read::ProfileReader;
 use crate::base::diag::{At, Diagnostic, suggest};
+use crate::config::profile::kdl_lexer::LexedNode;
 
 /// A text (value, pattern, name) at the most.
 const TEXT_BYTES_MAX: usize = 512;
 
-impl Reader {
+impl ProfileReader {
     pub(super) fn cpus(&mut self, arg: &At<KdlValue>) -> Option<CpuList> {
         let text = self.value(arg)?;
         match CpuList::parse(&text) {
@@ -93,7 +93,7 @@ impl Reader {
         number
     }
 
-    pub(super) fn flag(&mut self, node: &Node, name: &str) -> Option<bool> {
+    pub(super) fn flag(&mut self, node: &LexedNode, name: &str) -> Option<bool> {
         let (_, value) = node.props.iter().find(|(prop, _)| prop.value == name)?;
         self.bool(value)
     }

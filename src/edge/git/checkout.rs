@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::GitError;
-use super::lock::Lock;
+use super::lock::RepositoryLock;
 use super::{Oid, Repository};
 use crate::base::key::Key;
 
@@ -32,7 +32,7 @@ impl Checkout {
 
 /// What we keep about one folder that is checked out into, beside the objects and not inside the
 /// folder: a `.git` there would change what a build believes about its version.
-struct State {
+struct CheckoutState {
     index: PathBuf,
     /// Holds the commit while it is being checked out. Where it is still there the next checkout
     /// finishes it first, so that the index knows every file that may have been written.
@@ -57,8 +57,8 @@ impl Repository {
             .join(folder_key.to_string());
         let is_empty = is_empty_or_ours(&dir, &state_dir)?;
         std::fs::create_dir_all(&state_dir).map_err(|e| GitError::io(&state_dir, &e))?;
-        let _lock = Lock::take(&state_dir.join("lock"), self.timeout)?;
-        let state = State {
+        let _lock = RepositoryLock::take(&state_dir.join("lock"), self.timeout)?;
+        let state = CheckoutState {
             index: state_dir.join("index"),
             pending: state_dir.join("pending"),
         };

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use super::error::GitError;
 
 /// Held until dropped, or until the process ends in any way.
-pub struct Lock(#[allow(dead_code)] File);
+pub struct RepositoryLock(#[allow(dead_code)] File);
 
-impl Lock {
+impl RepositoryLock {
     /// Waits at most `wait` for whoever has it.
-    pub fn take(path: &Path, wait: Duration) -> Result<Lock, GitError> {
+    pub fn take(path: &Path, wait: Duration) -> Result<RepositoryLock, GitError> {
         let file = File::options()
             .create(true)
             .truncate(false)
@@ -23,7 +23,7 @@ impl Lock {
         let deadline = Instant::now() + wait;
         loop {
             match file.try_lock() {
-                Ok(()) => return Ok(Lock(file)),
+                Ok(()) => return Ok(RepositoryLock(file)),
                 Err(TryLockError::Error(error)) => return Err(GitError::io(path, &error)),
                 Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                     return Err(GitError::Busy {

@@ -31,7 +31,7 @@ pub use version::{VersionSource, VersionSpec, parse_version};
 use crate::base::diag::nearest;
 use crate::base::key::Key;
 use crate::base::pattern::Pattern;
-use lock::Lock;
+use lock::RepositoryLock;
 use program::Call;
 use tree::Trees;
 
@@ -98,7 +98,7 @@ pub struct Commit {
 
 /// Where a commit stands in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Standing {
+pub struct CommitPosition {
     /// Seconds since 1970, UTC.
     pub time_s: i64,
     /// Commits on its first-parent line.
@@ -148,7 +148,7 @@ impl Own {
 }
 
 /// What a first call of git tells of a repository.
-struct Facts {
+struct RepositoryFacts {
     git_dir: PathBuf,
     objects: PathBuf,
     /// `sha1` or `sha256`.
@@ -184,7 +184,7 @@ impl Repository {
             })?;
             (path, None)
         };
-        let facts = Facts::of(&path, &name)?;
+        let facts = RepositoryFacts::of(&path, &name)?;
         let own_stem = mirrors.join(folder_name(&facts.git_dir.to_string_lossy()));
         let own = open_own(own_stem.with_added_extension("own.git"), &facts, timeout)?;
         Ok(Repository {
@@ -204,7 +204,7 @@ impl Repository {
         let Some(mirror) = &self.mirror else {
             return Ok(());
         };
-        let _lock = Lock::take(&mirror.lock, self.timeout)?;
+        let _lock = RepositoryLock::take(&mirror.lock, self.timeout)?;
         Call::network(Some(&self.source), "fetch", self.timeout)
             .args(["--quiet", "--prune", "--no-write-fetch-head", "--"])
             .arg(&mirror.url)
@@ -297,7 +297,7 @@ impl Repository {
     pub fn standings(
         &self,
         commits: &[Oid],
-        known: &mut HashMap<Oid, Standing>,
+        known: &mut HashMap<Oid, CommitPosition>,
     ) -> Result<(), GitError> {
         for commit in commits {
             // Our own repository does not know where a shallow clone ends.
@@ -313,7 +313,7 @@ impl Repository {
                 }
                 let met = met.unwrap_or(line.len());
                 let first = line.get(met).and_then(|(id, _)| known.get(id)).copied();
-                let mut standing = first.unwrap_or(Standing {
+                let mut standing = first.unwrap_or(CommitPosition {
                     time_s: i64::MIN,
                     depth: 0,
                 });
@@ -474,8 +474,8 @@ impl Repository {
     }
 }
 
-impl Facts {
-    fn of(path: &Path, name: &str) -> Result<Facts, GitError> {
+impl RepositoryFacts {
+    fn of(path: &Path, name: &str) -> Result<RepositoryFacts, GitError> {
         let not_a_repository = || GitError::NotARepository {
             repo: name.to_owned(),
         };
@@ -503,7 +503,7 @@ impl Facts {
         // Paths that are not UTF-8 or hold a line break are refused here.
         let text = String::from_utf8(output.stdout).map_err(|_| not_a_repository())?;
         match text.lines().collect::<Vec<_>>()[..] {
-            [git_dir, objects, object_format, is_shallow] => Ok(Facts {
+            [git_dir, objects, object_format, is_shallow] => Ok(RepositoryFacts {
                 git_dir: PathBuf::from(git_dir),
                 objects: PathBuf::from(objects),
                 object_format: object_format.to_owned(),
@@ -515,9 +515,9 @@ impl Facts {
 }
 
 /// Our own repository beside the mirrors, made where it is missing.
-fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, GitError> {
+fn open_own(git_dir: PathBuf, facts: &RepositoryFacts, timeout: Duration) -> Result<Own, GitError> {
     if !git_dir.is_dir() {
-        let _lock = Lock::take(&git_dir.with_added_extension("lock"), timeout)?;
+        let _lock = RepositoryLock::take(&git_dir.with_added_extension("lock"), timeout)?;
         // Another run may have made it while we waited.
         if !git_dir.is_dir() {
             let partial = git_dir.with_added_extension("partial");
@@ -541,7 +541,7 @@ fn open_own(git_dir: PathBuf, facts: &Facts, timeout: Duration) -> Result<Own, G
 
 /// Clones into a folder beside, then renames: a mirror that is there is whole.
 fn clone(mirror: &Mirror, path: &Path, name: &str, timeout: Duration) -> Result<(), GitError> {
-    let _lock = Lock::take(&mirror.lock, timeout)?;
+    let _lock = RepositoryLock::take(&mirror.lock, timeout)?;
     if path.is_dir() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::error::GitError;
-use super::lock::Lock;
+use super::lock::RepositoryLock;
 use super::program::Call;
 use super::{Commit, Oid, Repository, list_commits, parse_commits};
 
@@ -52,7 +52,7 @@ impl Repository {
         let mbox = std::fs::canonicalize(mbox).map_err(|e| bad(e.to_string()))?;
         // The index and the mails. One at a time, so that what a killed run left goes away here.
         let scratch = self.own.git_dir.join("apply");
-        let _lock = Lock::take(&self.own.git_dir.join("apply.lock"), self.timeout)?;
+        let _lock = RepositoryLock::take(&self.own.git_dir.join("apply.lock"), self.timeout)?;
         if scratch.exists() {
             std::fs::remove_dir_all(&scratch).map_err(|e| GitError::io(&scratch, &e))?;
         }

@@ -65,7 +65,7 @@ pub struct Call {
 }
 
 /// How a call ended.
-pub struct Output {
+pub struct GitOutput {
     pub status: ExitStatus,
     pub stdout: Vec<u8>,
     stderr: String,
@@ -166,7 +166,7 @@ impl Call {
     }
 
     /// Runs git to its end, whatever its exit status.
-    pub fn output(mut self) -> Result<Output, GitError> {
+    pub fn output(mut self) -> Result<GitOutput, GitError> {
         let deadline = Instant::now() + self.timeout;
         self.command
             .stdin(if self.stdin.is_empty() {
@@ -210,7 +210,7 @@ impl Call {
         // Disconnected when the reader has seen the end.
         let _ = stderr_closed.recv_timeout(STDERR_GRACE);
         let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(Output {
+        Ok(GitOutput {
             status,
             stdout: received.ok().flatten().unwrap_or_default(),
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -236,7 +236,7 @@ impl Call {
     }
 }
 
-impl Output {
+impl GitOutput {
     /// The error that this output stands for.
     pub fn error(&self) -> GitError {
         let words = match self.words() {

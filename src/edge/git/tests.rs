@@ -238,11 +238,11 @@ fn commits_stand_by_their_dates_but_never_before_their_first_parents() {
     let mut known = HashMap::new();
     opened.standings(&[id("main~1")], &mut known).unwrap();
     let new_year = 1_704_067_200;
-    let told = |known: &HashMap<Oid, Standing>, revision: &str| {
+    let told = |known: &HashMap<Oid, CommitPosition>, revision: &str| {
         let standing = known.get(&id(revision))?;
         Some(((standing.time_s - new_year) / 86_400 + 1, standing.depth))
     };
-    let check = |known: &HashMap<Oid, Standing>, last| {
+    let check = |known: &HashMap<Oid, CommitPosition>, last| {
         let all = ["main~3", "main~2", "main~1", "main"].map(|it| told(known, it));
         assert_eq!(all, [Some((1, 1)), Some((5, 2)), Some((5, 3)), last]);
     };

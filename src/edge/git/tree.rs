@@ -10,7 +10,7 @@ use super::error::GitError;
 use super::{Oid, Own};
 
 use crate::base::key::{Key, KeyHasher};
-use crate::base::pattern::{Pattern, State};
+use crate::base::pattern::{MatchState, Pattern};
 
 /// Bytes of one folder's object (about a million entries).
 const TREE_BYTES_MAX: u64 = 64 << 20;
@@ -43,7 +43,7 @@ pub(super) struct Trees {
 }
 
 /// Outcomes by folder and by how far the patterns had come when it was entered.
-type Remembered = HashMap<(Oid, Vec<State>), Rc<Outcome>>;
+type Remembered = HashMap<(Oid, Vec<MatchState>), Rc<WalkOutcome>>;
 
 /// Files that one of the first patterns means and none of the others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,14 +53,14 @@ struct Selection {
     choosing: usize,
 }
 
-struct Entry {
+struct TreeEntry {
     mode: u32,
     name: Vec<u8>,
     id: Oid,
 }
 
 /// What the patterns mean below one folder.
-struct Outcome {
+struct WalkOutcome {
     /// None where they mean nothing: such a folder leaves no trace in the one above.
     key: Option<Key>,
     /// For each pattern whether it means something.
@@ -93,7 +93,7 @@ impl Trees {
             choosing: choosing.len(),
         };
         let (root, bytes) = self.read(&format!("{commit}^{{tree}}"))?;
-        let states: Vec<State> = selection.patterns.iter().map(Pattern::start).collect();
+        let states: Vec<MatchState> = selection.patterns.iter().map(Pattern::start).collect();
         let mut hasher = KeyHasher::new("git tree");
         if without.is_empty() && is_covered(choosing, &states) {
             return Ok(TreeDigest {
@@ -126,9 +126,9 @@ impl Trees {
         remembered: &mut Remembered,
         id: Oid,
         bytes: Option<Vec<u8>>,
-        states: Vec<State>,
+        states: Vec<MatchState>,
         depth: usize,
-    ) -> Result<Rc<Outcome>, GitError> {
+    ) -> Result<Rc<WalkOutcome>, GitError> {
         if depth > DEPTH_MAX {
             return Err(GitError::TooMuch {
                 what: "folders within folders".to_owned(),
@@ -153,7 +153,7 @@ impl Trees {
             // Names that are not UTF-8 match by their readable form, and are hashed as they are.
             let name = String::from_utf8_lossy(&entry.name);
             let patterns = selection.patterns.iter().zip(states);
-            let next: Vec<State> = patterns
+            let next: Vec<MatchState> = patterns
                 .map(|(pattern, state)| pattern.enter(*state, &name))
                 .collect();
             let (choosing, without) = selection.patterns.split_at(selection.choosing);
@@ -206,7 +206,7 @@ impl Trees {
                 is_empty = false;
             }
         }
-        let outcome = Rc::new(Outcome {
+        let outcome = Rc::new(WalkOutcome {
             key: (!is_empty).then(|| hasher.finish()),
             matched,
         });
@@ -232,13 +232,13 @@ impl Trees {
 }
 
 /// Whether one of the patterns means everything below a folder.
-fn is_covered(patterns: &[Pattern], states: &[State]) -> bool {
+fn is_covered(patterns: &[Pattern], states: &[MatchState]) -> bool {
     let mut both = patterns.iter().zip(states);
     both.any(|(pattern, state)| pattern.covers_below(*state))
 }
 
 /// Entries of a tree object: `MODE NAME\0` and the raw id, again and again.
-fn parse_tree(mut bytes: &[u8], id_bytes: usize) -> Option<Vec<Entry>> {
+fn parse_tree(mut bytes: &[u8], id_bytes: usize) -> Option<Vec<TreeEntry>> {
     let mut entries = Vec::new();
     while !bytes.is_empty() {
         let space = bytes.iter().position(|b| *b == b' ')?;
@@ -249,7 +249,7 @@ fn parse_tree(mut bytes: &[u8], id_bytes: usize) -> Option<Vec<Entry>> {
         bytes = &bytes[nul + 1..];
         let id = Oid::from_bytes(bytes.get(..id_bytes)?);
         bytes = &bytes[id_bytes..];
-        entries.push(Entry { mode, name, id });
+        entries.push(TreeEntry { mode, name, id });
     }
     Some(entries)
 }

@@ -243,9 +243,9 @@ fn percent_or_number(field: &str) -> Result<f64, NotNumber> {
 mod tests {
     use super::*;
 
-    type Seen = (Result<(), String>, Vec<(String, f64)>, Vec<String>);
+    type SeenColumns = (Result<(), String>, Vec<(String, f64)>, Vec<String>);
 
-    fn read(skip: usize, text: &str) -> Seen {
+    fn read(skip: usize, text: &str) -> SeenColumns {
         let mut found = Found::default();
         let result = Columns { skip }.parse(text, &mut found);
         let metrics = found.metrics.into_iter().map(|m| (m.name, m.value));

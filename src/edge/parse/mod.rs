@@ -42,15 +42,15 @@ pub struct Input<'a> {
 /// A way to read one program's output, as declared in a matrix.
 #[derive(Clone, Debug)]
 pub struct Parser {
-    kind: Kind,
+    kind: ParserKind,
     stream: Stream,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum ParserKind {
     Fio,
     Json,
-    Regex(regex::Pattern),
+    Regex(regex::NamedPattern),
     Columns(columns::Columns),
     Perf,
     /// What the program prints does not matter.
@@ -104,12 +104,12 @@ impl Parser {
             }
         };
         let kind = match kind {
-            "regex" => regex::Pattern::new(get("pattern")).map(Kind::Regex),
-            "columns" => columns::Columns::new(get("skip")).map(Kind::Columns),
-            "json" => Ok(Kind::Json),
-            "perf" => Ok(Kind::Perf),
-            "time" => Ok(Kind::Time),
-            _ => Ok(Kind::Fio),
+            "regex" => regex::NamedPattern::new(get("pattern")).map(ParserKind::Regex),
+            "columns" => columns::Columns::new(get("skip")).map(ParserKind::Columns),
+            "json" => Ok(ParserKind::Json),
+            "perf" => Ok(ParserKind::Perf),
+            "time" => Ok(ParserKind::Time),
+            _ => Ok(ParserKind::Fio),
         };
         match kind {
             Ok(kind) if problems.is_empty() => Ok(Parser { kind, stream }),
@@ -125,9 +125,11 @@ impl Parser {
     /// template: the part behind its last dot counts.
     pub fn better(&self, name: &str) -> Option<Better> {
         match self.kind {
-            Kind::Fio => fio::better(name),
-            Kind::Time => (name == REAL).then_some(Better::Lower),
-            Kind::Json | Kind::Regex(_) | Kind::Columns(_) | Kind::Perf => None,
+            ParserKind::Fio => fio::better(name),
+            ParserKind::Time => (name == REAL).then_some(Better::Lower),
+            ParserKind::Json | ParserKind::Regex(_) | ParserKind::Columns(_) | ParserKind::Perf => {
+                None
+            }
         }
     }
 
@@ -140,14 +142,14 @@ impl Parser {
         };
         if !input.ended.is_success() {
             let details = match complaint(input) {
-                lines if lines.is_empty() && matches!(self.kind, Kind::Fio) => {
+                lines if lines.is_empty() && matches!(self.kind, ParserKind::Fio) => {
                     fio::job_errors(bytes)
                 }
                 lines => lines,
             };
             return refused(&input.ended.to_string(), &details);
         }
-        if let Kind::Time = self.kind {
+        if let ParserKind::Time = self.kind {
             return time(input.duration);
         }
         if bytes.len() > OUTPUT_BYTES_MAX {
@@ -168,12 +170,12 @@ impl Parser {
         let mut found = Found::default();
         let text = text::decode(bytes, &mut found);
         let result = match &self.kind {
-            Kind::Fio => fio::parse(&text, input, &mut found),
-            Kind::Json => json::parse(&text, &mut found),
-            Kind::Regex(pattern) => pattern.parse(&text, &mut found),
-            Kind::Columns(columns) => columns.parse(&text, &mut found),
-            Kind::Perf => perf::parse(&text, &mut found),
-            Kind::Time => unreachable!("it reads no text"),
+            ParserKind::Fio => fio::parse(&text, input, &mut found),
+            ParserKind::Json => json::parse(&text, &mut found),
+            ParserKind::Regex(pattern) => pattern.parse(&text, &mut found),
+            ParserKind::Columns(columns) => columns.parse(&text, &mut found),
+            ParserKind::Perf => perf::parse(&text, &mut found),
+            ParserKind::Time => unreachable!("it reads no text"),
         };
         match result {
             Ok(()) => Parsed::Readings {
@@ -251,17 +253,17 @@ fn complaint(input: &Input) -> Vec<String> {
 
 /// What to show beside a refused output of a program that claims to have succeeded. Only fio is
 /// known to fail with exit status 0; what others print on stderr need not have to do with it.
-fn complaint_beside(input: &Input, kind: &Kind) -> Vec<String> {
+fn complaint_beside(input: &Input, kind: &ParserKind) -> Vec<String> {
     let is_error = |line: &str| {
         ["fio: ", "rror", "failed"]
             .iter()
             .any(|word| line.contains(word))
     };
     match kind {
-        Kind::Fio if input.stderr.trim_ascii().is_empty() => {
+        ParserKind::Fio if input.stderr.trim_ascii().is_empty() => {
             text::last_lines(text::before_json(input.stdout), is_error)
         }
-        Kind::Fio => text::last_lines(input.stderr, |_| true),
+        ParserKind::Fio => text::last_lines(input.stderr, |_| true),
         _ => Vec::new(),
     }
 }

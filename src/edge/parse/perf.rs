@@ -11,7 +11,7 @@ use crate::base::sample::Reading;
 const MILLISECONDS: &str = "msec";
 
 #[derive(Default)]
-struct Event {
+struct PerfEvent {
     sum: f64,
     unit: String,
 }
@@ -21,7 +21,7 @@ struct Event {
 /// second; CPU time per second is a number of CPUs. Events that this machine does not count are told
 /// in one warning. Other lines are those of the program that perf has started.
 pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
-    let mut events: BTreeMap<&str, Event> = BTreeMap::new();
+    let mut events: BTreeMap<&str, PerfEvent> = BTreeMap::new();
     let mut order: Vec<&str> = Vec::new();
     let mut uncounted: Vec<&str> = Vec::new();
     // Those uncounted on a CPU or another part of the machine.
@@ -57,7 +57,7 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
         };
         let counted = events.entry(event).or_insert_with(|| {
             order.push(event);
-            Event::default()
+            PerfEvent::default()
         });
         counted.sum += value;
         counted.unit = unit.to_owned();
@@ -87,7 +87,7 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
         found.warn(format!("this machine does not count {names}"));
     }
     for name in order.into_iter().take(READINGS_MAX) {
-        let Event { sum, unit } = &events[name];
+        let PerfEvent { sum, unit } = &events[name];
         let (value, unit) = match (seconds, unit.as_str()) {
             (Some(seconds), MILLISECONDS) => (sum / 1e3 / seconds, "CPUs".to_owned()),
             (Some(seconds), "") => (sum / seconds, "1/s".to_owned()),
@@ -150,9 +150,9 @@ mod tests {
      1.000000000,<not supported>,,branch-misses,0,100.00,,
 ";
 
-    type Readings = Vec<(String, f64, String)>;
+    type PerfReadings = Vec<(String, f64, String)>;
 
-    fn read(text: &str) -> Result<(Readings, Vec<String>), String> {
+    fn read(text: &str) -> Result<(PerfReadings, Vec<String>), String> {
         let mut found = Found::default();
         parse(text, &mut found)?;
         let readings = found.metrics.into_iter().map(|m| (m.name, m.value, m.unit));

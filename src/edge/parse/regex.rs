@@ -20,15 +20,15 @@ const EXAMPLE: &str = r"(?P<name>\w+): (?P<value>[0-9.]+)";
 ///   each match is a reading;
 /// - other named groups only: each is a reading of that name.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+pub struct NamedPattern {
     regex: Regex,
     /// The names of the groups of the second form; empty in the first.
     names: Vec<String>,
 }
 
-impl Pattern {
+impl NamedPattern {
     /// Err says in one line what is wrong with the pattern.
-    pub fn new(pattern: Option<&str>) -> Result<Pattern, String> {
+    pub fn new(pattern: Option<&str>) -> Result<NamedPattern, String> {
         let Some(pattern) = pattern else {
             return Err(format!(
                 "parser `regex` needs a `pattern`, such as `{EXAMPLE}`"
@@ -59,7 +59,7 @@ impl Pattern {
             }
             names.clear();
         }
-        Ok(Pattern { regex, names })
+        Ok(NamedPattern { regex, names })
     }
 
     /// Reads all matches, after terminal escapes are stripped. Of several values for one name the
@@ -152,11 +152,13 @@ fn one_line(error: &::regex::Error) -> String {
 mod tests {
     use super::*;
 
-    type Seen = (Result<(), String>, Vec<(String, f64, String)>, Vec<String>);
+    type SeenMatches = (Result<(), String>, Vec<(String, f64, String)>, Vec<String>);
 
-    fn read(pattern: &str, text: &str) -> Seen {
+    fn read(pattern: &str, text: &str) -> SeenMatches {
         let mut found = Found::default();
-        let result = Pattern::new(Some(pattern)).unwrap().parse(text, &mut found);
+        let result = NamedPattern::new(Some(pattern))
+            .unwrap()
+            .parse(text, &mut found);
         let metrics = found.metrics.into_iter();
         let metrics = metrics.map(|m| (m.name, m.value, m.unit)).collect();
         (result, metrics, found.warnings)
@@ -233,7 +235,10 @@ mod tests {
     #[test]
     fn patterns_are_checked() {
         let check = |pattern, problem: &str| {
-            assert_eq!(Pattern::new(Some(pattern)).err().as_deref(), Some(problem));
+            assert_eq!(
+                NamedPattern::new(Some(pattern)).err().as_deref(),
+                Some(problem)
+            );
         };
         check(
             "(?P<value>",
@@ -252,7 +257,7 @@ mod tests {
             r"\d+",
             r"`pattern` has no named group: name what is to be read, as in `(?P<name>\w+): (?P<value>[0-9.]+)`",
         );
-        let problem = Pattern::new(Some(r"(?P<value>\w{1000}){1000}")).err();
+        let problem = NamedPattern::new(Some(r"(?P<value>\w{1000}){1000}")).err();
         assert!(problem.is_some_and(|text| text.contains("size limit")));
     }
 }

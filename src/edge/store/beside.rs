@@ -29,15 +29,15 @@ pub const MARK_SEPARATOR: &str = "; ";
 
 /// All that was beside one attempt.
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct SampleContext {
     /// At most one of each kind counts.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<SampleMark>,
     pub monitors: Vec<Monitored>,
 }
 
 /// Why a sample is to be read with care.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct SampleMark {
     pub kind: MarkKind,
     /// For people.
     pub what: String,
@@ -75,11 +75,11 @@ impl Store {
     pub fn for_each_mark(
         &self,
         keys: &[Key],
-        mut on_mark: impl FnMut(Key, Mark),
+        mut on_mark: impl FnMut(Key, SampleMark),
     ) -> Result<(), StoreError> {
         self.for_keys(keys, MARKS, |index, row| {
             let (kind, what) = (row.get(1)?, row.get(2)?);
-            on_mark(keys[index], Mark { kind, what });
+            on_mark(keys[index], SampleMark { kind, what });
             Ok(())
         })
     }
@@ -104,7 +104,7 @@ impl Store {
 }
 
 /// Compressed outputs, made before the transaction: that is slow.
-pub(super) fn compress(beside: &Beside) -> std::io::Result<Vec<Vec<u8>>> {
+pub(super) fn compress(beside: &SampleContext) -> std::io::Result<Vec<Vec<u8>>> {
     let outputs = beside.monitors.iter().map(|monitor| &monitor.output);
     outputs.map(|output| logs::compress(output)).collect()
 }
@@ -112,7 +112,7 @@ pub(super) fn compress(beside: &Beside) -> std::io::Result<Vec<Vec<u8>>> {
 pub(super) fn insert(
     db: &Connection,
     AttemptId(attempt): AttemptId,
-    beside: &Beside,
+    beside: &SampleContext,
     outputs: &[Vec<u8>],
 ) -> rusqlite::Result<()> {
     for mark in &beside.marks {

@@ -11,7 +11,7 @@ use crate::base::key::Key;
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Span<'a> {
+pub struct SessionSpan<'a> {
     pub matrix: &'a str,
     /// A preset that was not named is recorded as an empty one.
     pub presets: [&'a str; 2],
@@ -89,7 +89,7 @@ impl Store {
     /// shares with others by key is theirs. A session that was read before is read in one piece.
     pub fn past(
         &self,
-        span: &Span,
+        span: &SessionSpan,
         mut on_point: impl FnMut(PastPoint),
     ) -> Result<Unsaved, StoreError> {
         let mut read = || -> rusqlite::Result<Unsaved> {

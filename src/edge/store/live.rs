@@ -10,7 +10,7 @@ pub const LIVE_BYTES_MAX: usize = 1 << 20;
 
 /// A set-up that was begun and not torn down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
+pub struct LiveSetup {
     pub id: i64,
     pub session: i64,
     /// [`super::SessionStart::process`] of the session: tells whether it is alive.
@@ -48,8 +48,8 @@ impl Store {
     pub fn live_left_by(
         &self,
         is_dead: impl Fn(i64, &str) -> bool,
-    ) -> Result<Vec<Live>, StoreError> {
-        let read = || -> rusqlite::Result<Vec<Live>> {
+    ) -> Result<Vec<LiveSetup>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<LiveSetup>> {
             self.db
                 .prepare_cached(
                     "SELECT live.id, live.session, session.process, live.machine, live.what
@@ -57,7 +57,7 @@ impl Store {
                      ORDER BY live.id DESC",
                 )?
                 .query_map([], |row| {
-                    Ok(Live {
+                    Ok(LiveSetup {
                         id: row.get(0)?,
                         session: row.get(1)?,
                         process: row.get(2)?,

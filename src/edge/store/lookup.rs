@@ -8,7 +8,7 @@ use rusqlite::{Connection, Row, params};
 
 use super::open::CACHE_KIB_MAX;
 use super::record::Direction;
-use super::{AttemptId, Kind, Metric, Store, StoreError, StoredSample};
+use super::{AttemptId, Metric, StepKind, Store, StoreError, StoredSample};
 use crate::base::key::Key;
 use crate::base::sample::Sample;
 
@@ -201,7 +201,7 @@ impl Store {
     pub fn typical_duration(
         &self,
         matrix: &str,
-        kind: Kind,
+        kind: StepKind,
     ) -> Result<Option<Duration>, StoreError> {
         let read = || {
             self.db

@@ -29,14 +29,16 @@ use rusqlite::Connection;
 use crate::base::key::Key;
 use crate::base::sample::{Better, Sample};
 
-pub use beside::{Beside, MARK_SEPARATOR, MONITOR_VALUES_MAX, Mark, MarkKind, Monitored};
+pub use beside::{
+    MARK_SEPARATOR, MONITOR_VALUES_MAX, MarkKind, Monitored, SampleContext, SampleMark,
+};
 pub use error::{StoreError, StoreErrorKind};
-pub use history::{PastPoint, Position, Span, Unsaved, VersionCommit};
-pub use live::{LIVE_BYTES_MAX, Live};
+pub use history::{PastPoint, Position, SessionSpan, Unsaved, VersionCommit};
+pub use live::{LIVE_BYTES_MAX, LiveSetup};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX, Record};
-pub use standing::{Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, Told};
+pub use standing::{Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, ToldChange};
 pub use writer::{RESULTS_PER_SYNC_MAX, Writer, Written};
 
 /// One open state folder.
@@ -64,27 +66,27 @@ pub struct SessionStart<'a> {
 
 /// The kind of step that an attempt was made at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum StepKind {
     Build,
     Setup,
     Run,
 }
 
-impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Build, Kind::Setup, Kind::Run];
+impl StepKind {
+    pub const ALL: [StepKind; 3] = [StepKind::Build, StepKind::Setup, StepKind::Run];
 
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Build => "build",
-            Kind::Setup => "setup",
-            Kind::Run => "run",
+            StepKind::Build => "build",
+            StepKind::Setup => "setup",
+            StepKind::Run => "run",
         }
     }
 }
 
 /// What came of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum AttemptOutcome {
     /// It is done; its readings became samples.
     Ok,
     /// The program ended well, but its output must not be used.
@@ -95,22 +97,22 @@ pub enum Outcome {
     Interrupted,
 }
 
-impl Outcome {
-    pub const ALL: [Outcome; 5] = [
-        Outcome::Ok,
-        Outcome::Refused,
-        Outcome::Failed,
-        Outcome::Timeout,
-        Outcome::Interrupted,
+impl AttemptOutcome {
+    pub const ALL: [AttemptOutcome; 5] = [
+        AttemptOutcome::Ok,
+        AttemptOutcome::Refused,
+        AttemptOutcome::Failed,
+        AttemptOutcome::Timeout,
+        AttemptOutcome::Interrupted,
     ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Outcome::Ok => "ok",
-            Outcome::Refused => "refused",
-            Outcome::Failed => "failed",
-            Outcome::Timeout => "timeout",
-            Outcome::Interrupted => "interrupted",
+            AttemptOutcome::Ok => "ok",
+            AttemptOutcome::Refused => "refused",
+            AttemptOutcome::Failed => "failed",
+            AttemptOutcome::Timeout => "timeout",
+            AttemptOutcome::Interrupted => "interrupted",
         }
     }
 }
@@ -123,7 +125,7 @@ pub struct AttemptId(pub i64);
 #[derive(Clone, Debug)]
 pub struct NewAttempt<'a> {
     pub session: i64,
-    pub kind: Kind,
+    pub kind: StepKind,
     pub key: Key,
     /// Counted from 0; 0 for what is not repeated.
     pub round: u32,
@@ -135,7 +137,7 @@ pub struct NewAttempt<'a> {
     /// Milliseconds since 1970-01-01 UTC.
     pub started_ms: i64,
     pub duration: Duration,
-    pub outcome: Outcome,
+    pub outcome: AttemptOutcome,
     /// Why it is not ok, else empty. Cut to [`NOTE_BYTES_MAX`].
     pub reason: &'a str,
     /// From [`Store::put_environment`].

@@ -10,9 +10,10 @@ use rusqlite::{
 use serde::de::IgnoredAny;
 
 use super::{
-    AttemptId, Kind, NewAttempt, NewReading, Outcome, Recorded, SessionStart, Store, StoreError,
+    AttemptId, AttemptOutcome, NewAttempt, NewReading, Recorded, SessionStart, StepKind, Store,
+    StoreError,
 };
-use super::{Beside, MONITOR_VALUES_MAX, MetricId, beside, logs};
+use super::{MONITOR_VALUES_MAX, MetricId, SampleContext, beside, logs};
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Better;
 
@@ -69,7 +70,7 @@ impl Store {
         attempt: &NewAttempt,
         readings: &[NewReading],
     ) -> Result<Recorded, StoreError> {
-        let record = self.prepare(attempt, readings, Beside::default())?;
+        let record = self.prepare(attempt, readings, SampleContext::default())?;
         let mut recorded = self.record_all(std::slice::from_ref(&record))?;
         Ok(recorded.remove(0))
     }
@@ -79,7 +80,7 @@ impl Store {
         &self,
         attempt: &NewAttempt,
         readings: &[NewReading],
-        beside: Beside,
+        beside: SampleContext,
     ) -> Result<Record, StoreError> {
         self.check_attempt(attempt, readings)?;
         self.check_beside(&beside)?;
@@ -131,7 +132,7 @@ impl Store {
         let mut recorded = Vec::with_capacity(records.len());
         for (record, (log, outputs)) in records.iter().zip(&packed) {
             let one = || {
-                if record.outcome == Outcome::Ok && is_done(&transaction, record)? {
+                if record.outcome == AttemptOutcome::Ok && is_done(&transaction, record)? {
                     return Ok(Recorded::AlreadyDone);
                 }
                 let id = insert(&transaction, record)?;
@@ -188,7 +189,7 @@ impl Store {
             let count = readings.len();
             return Err(self.invalid(format!("{count} readings; the limit is {READINGS_MAX}")));
         }
-        if attempt.outcome != Outcome::Ok && !readings.is_empty() {
+        if attempt.outcome != AttemptOutcome::Ok && !readings.is_empty() {
             return Err(self.invalid("readings of an attempt that is not ok"));
         }
         for reading in readings {
@@ -202,7 +203,7 @@ impl Store {
         Ok(())
     }
 
-    fn check_beside(&self, beside: &Beside) -> Result<(), StoreError> {
+    fn check_beside(&self, beside: &SampleContext) -> Result<(), StoreError> {
         let mut count = 0;
         for monitor in &beside.monitors {
             self.check_name("monitor", &monitor.name)?;
@@ -237,7 +238,7 @@ impl Store {
 #[derive(Clone, Debug)]
 pub struct Record {
     session: i64,
-    kind: Kind,
+    kind: StepKind,
     key: Key,
     round: u32,
     cell: String,
@@ -245,12 +246,12 @@ pub struct Record {
     version: String,
     started_ms: i64,
     duration: Duration,
-    outcome: Outcome,
+    outcome: AttemptOutcome,
     reason: String,
     environment: Option<Key>,
     log: Option<Vec<u8>>,
     readings: Vec<OwnReading>,
-    beside: Beside,
+    beside: SampleContext,
 }
 
 impl Record {
@@ -300,7 +301,7 @@ fn insert(db: &Connection, record: &Record) -> rusqlite::Result<AttemptId> {
         record.environment,
     ])?;
     let id = db.last_insert_rowid();
-    if record.outcome == Outcome::Ok {
+    if record.outcome == AttemptOutcome::Ok {
         db.prepare_cached("INSERT INTO done (key, round, attempt) VALUES (?1, ?2, ?3)")?
             .execute(params![key, round, id])?;
     }

@@ -20,7 +20,7 @@ pub struct SeriesId {
 
 /// A change point that was told to somebody.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ToldChange {
     pub id: i64,
     pub series: SeriesId,
     /// Of the first point after the change.
@@ -74,7 +74,7 @@ impl Store {
         &self,
         matrix: &str,
         preset: &str,
-    ) -> Result<(Vec<Told>, Option<AttemptId>), StoreError> {
+    ) -> Result<(Vec<ToldChange>, Option<AttemptId>), StoreError> {
         let read = || {
             let told = self
                 .db
@@ -83,7 +83,7 @@ impl Store {
                      WHERE matrix = ?1 AND preset = ?2 ORDER BY id",
                 )?
                 .query_map([matrix, preset], |row| {
-                    Ok(Told {
+                    Ok(ToldChange {
                         id: row.get(0)?,
                         key: row.get(1)?,
                         reported_ms: row.get(5)?,

@@ -40,7 +40,7 @@ fn session(store: &Store) -> i64 {
 fn attempt(session: i64, key: Key, round: u32) -> NewAttempt<'static> {
     NewAttempt {
         session,
-        kind: Kind::Run,
+        kind: StepKind::Run,
         key,
         round,
         cell: "bs=4k",
@@ -48,7 +48,7 @@ fn attempt(session: i64, key: Key, round: u32) -> NewAttempt<'static> {
         version: "v1",
         started_ms: 1_700_000_000_123,
         duration: Duration::from_millis(2_000),
-        outcome: Outcome::Ok,
+        outcome: AttemptOutcome::Ok,
         reason: "",
         environment: None,
         log: None,
@@ -66,7 +66,7 @@ fn iops(value: f64) -> NewReading<'static> {
 
 fn failed(session: i64, key: Key, reason: &'static str) -> NewAttempt<'static> {
     NewAttempt {
-        outcome: Outcome::Failed,
+        outcome: AttemptOutcome::Failed,
         reason,
         ..attempt(session, key, 0)
     }
@@ -75,7 +75,7 @@ fn failed(session: i64, key: Key, reason: &'static str) -> NewAttempt<'static> {
 fn record(store: &mut Store, attempt: &NewAttempt, value: f64) -> AttemptId {
     let readings = [iops(value)];
     let readings = match attempt.outcome {
-        Outcome::Ok => &readings[..],
+        AttemptOutcome::Ok => &readings[..],
         _ => &[],
     };
     match store.record(attempt, readings).unwrap() {
@@ -237,7 +237,7 @@ fn results_of_a_writer_are_there_when_they_are_told() {
             log: Some(b"said"),
             ..attempt(session, key(number), 0)
         };
-        let new = store.prepare(&new, &[iops(f64::from(number))], Beside::default());
+        let new = store.prepare(&new, &[iops(f64::from(number))], SampleContext::default());
         let told = told.clone();
         // Some are waited for, most are not.
         writer.write(new.unwrap(), number % 100 == 0, move |written| {
@@ -255,7 +255,7 @@ fn results_of_a_writer_are_there_when_they_are_told() {
     let new = store.prepare(
         &attempt(session, key(0), 1),
         &[iops(1.0)],
-        Beside::default(),
+        SampleContext::default(),
     );
     writer.write(new.unwrap(), false, |_| {});
     drop(writer);
@@ -271,7 +271,11 @@ fn a_group_that_cannot_be_written_is_told_as_such() {
     let (told, results) = std::sync::mpsc::channel();
     let nobody = [session, 77];
     for of in nobody {
-        let new = store.prepare(&attempt(of, key(1), of as u32), &[], Beside::default());
+        let new = store.prepare(
+            &attempt(of, key(1), of as u32),
+            &[],
+            SampleContext::default(),
+        );
         let told = told.clone();
         writer.write(new.unwrap(), of == 77, move |written| {
             told.send(written).unwrap()
@@ -295,7 +299,11 @@ fn those_who_wait_are_told_where_the_thread_panics() {
     let writer = store.writer().unwrap();
     let (told, results) = std::sync::mpsc::channel();
     for round in 0..3 {
-        let new = store.prepare(&attempt(session, key(1), round), &[], Beside::default());
+        let new = store.prepare(
+            &attempt(session, key(1), round),
+            &[],
+            SampleContext::default(),
+        );
         let told = told.clone();
         writer.write(new.unwrap(), round == 2, move |written| {
             assert!(round > 0, "as if writing had panicked");
@@ -312,7 +320,7 @@ fn a_failure_counts_until_a_later_success() {
     let (_folder, mut store) = new_store();
     let session = session(&store);
     let interrupted = NewAttempt {
-        outcome: Outcome::Interrupted,
+        outcome: AttemptOutcome::Interrupted,
         ..attempt(session, key(3), 0)
     };
     record(&mut store, &failed(session, key(1), "first"), 0.0);
@@ -365,9 +373,9 @@ fn durations_are_means_of_what_was_ok() {
     assert_eq!(durations[&key(2)], Some(Duration::from_secs(9)));
     assert_eq!(durations[&key(3)], None);
     let typical = |matrix, kind| store.typical_duration(matrix, kind).unwrap();
-    assert_eq!(typical("m", Kind::Run), Some(Duration::from_secs(5)));
-    assert_eq!(typical("m", Kind::Build), None);
-    assert_eq!(typical("other", Kind::Run), None);
+    assert_eq!(typical("m", StepKind::Run), Some(Duration::from_secs(5)));
+    assert_eq!(typical("m", StepKind::Build), None);
+    assert_eq!(typical("other", StepKind::Run), None);
 }
 
 #[test]
@@ -384,7 +392,7 @@ fn the_past_is_told_in_order_of_time_and_for_the_sessions_asked_for() {
     record(&mut store, &at(second, 3, "v2", "bs=4k,version=v2"), 20.0);
     let check_max =
         |store: &Store, samples_max, matrix, presets, sessions, expected: &[(&str, f64)]| {
-            let span = Span {
+            let span = SessionSpan {
                 matrix,
                 presets,
                 metrics: &store.metrics().unwrap().iter().map(|it| it.id).collect(),
@@ -591,9 +599,9 @@ fn what_must_not_be_stored_is_refused() {
 fn the_schema_knows_every_kind_and_outcome() {
     let (_folder, mut store) = new_store();
     let session = session(&store);
-    let pairs = Kind::ALL
+    let pairs = StepKind::ALL
         .into_iter()
-        .flat_map(|kind| Outcome::ALL.map(|outcome| (kind, outcome)));
+        .flat_map(|kind| AttemptOutcome::ALL.map(|outcome| (kind, outcome)));
     for (round, (kind, outcome)) in (0..).zip(pairs) {
         let new = NewAttempt {
             kind,
@@ -611,7 +619,7 @@ fn a_long_reason_is_cut_at_a_character() {
     let session = session(&store);
     let long = "é".repeat(NOTE_BYTES_MAX);
     let new = NewAttempt {
-        outcome: Outcome::Refused,
+        outcome: AttemptOutcome::Refused,
         reason: &long,
         ..attempt(session, key(1), 0)
     };

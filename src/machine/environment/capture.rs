@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::mount::Mount;
-use super::{Asked, Environment, VERSION};
+use super::{CaptureRequest, Environment, VERSION};
 use crate::machine::host::{FileOp, FileReply, Host, HostError};
 
 /// /proc/cpuinfo of a machine with 4096 CPUs is below.
@@ -103,7 +103,7 @@ const FOLDER_NODES: &str = "/sys/devices/system/node";
 /// Reads an environment in two round trips. What a machine does not have is not in it.
 ///
 /// Err only where the machine cannot be reached at all: the kernel's release cannot be read.
-pub async fn capture(host: &dyn Host, asked: &Asked) -> Result<Environment, HostError> {
+pub async fn capture(host: &dyn Host, asked: &CaptureRequest) -> Result<Environment, HostError> {
     let mut batch = Batch::default();
     let texts = [
         "/proc/sys/kernel/osrelease",
@@ -134,7 +134,7 @@ pub async fn capture(host: &dyn Host, asked: &Asked) -> Result<Environment, Host
         return Err(error.clone());
     }
 
-    let mut values = Values::default();
+    let mut values = CapturedValues::default();
     for (name, path) in FILES {
         values.put(name, machine.value(path));
     }
@@ -180,7 +180,7 @@ struct Details {
 }
 
 impl Details {
-    fn of(machine: &Replies, asked: &Asked) -> Details {
+    fn of(machine: &Replies, asked: &CaptureRequest) -> Details {
         let numbered = |name: &&String, prefix: &str| {
             let number = name.strip_prefix(prefix).unwrap_or("");
             !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
@@ -204,7 +204,7 @@ impl Details {
         }
     }
 
-    async fn read(&self, host: &dyn Host, values: &mut Values) {
+    async fn read(&self, host: &dyn Host, values: &mut CapturedValues) {
         let mut batch = Batch::default();
         let governor = |name: &String| format!("{FOLDER_CPUFREQ}/{name}/scaling_governor");
         let mitigation = |name: &String| format!("{FOLDER_MITIGATIONS}/{name}");
@@ -254,9 +254,9 @@ impl Details {
 
 /// The values of an environment that is being captured.
 #[derive(Default)]
-struct Values(BTreeMap<String, String>);
+struct CapturedValues(BTreeMap<String, String>);
 
-impl Values {
+impl CapturedValues {
     fn put(&mut self, name: &str, value: Option<String>) {
         let Some(mut value) = value.filter(|value| !value.is_empty()) else {
             return;

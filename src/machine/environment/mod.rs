@@ -13,8 +13,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::profile::{Facts, glob_matches};
 use crate::base::key::{Key, KeyHasher};
+use crate::config::profile::{Facts, glob_matches};
 
 pub use capture::capture;
 
@@ -26,7 +26,7 @@ const VIRTIO_VENDOR: &str = "0x1af4";
 
 /// What the caller wants to have in an environment beside the machine itself.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub struct CaptureRequest {
     /// Where the workload reads and writes: its disk and file system are described. Absolute.
     pub path: Option<PathBuf>,
     /// Names and versions of the tools used.
@@ -122,12 +122,12 @@ impl Environment {
     /// The differences that may move results on their own, so that samples of before and after are not compared
     /// without need. A name that one of the two does not have tells nothing, but in [`LISTS`]: other programs record
     /// other names.
-    pub fn shifts(&self, after: &Environment) -> Vec<Difference> {
+    pub fn shifts(&self, after: &Environment) -> Vec<EnvironmentDifference> {
         let has =
             |it: &Environment, list: &str| it.values.keys().any(|name| name.starts_with(list));
         let both = |list: &&str| has(self, list) && has(after, list);
         let lists: Vec<&str> = LISTS.into_iter().filter(both).collect();
-        let is_told = |it: &Difference| {
+        let is_told = |it: &EnvironmentDifference| {
             let whole = lists.iter().any(|list| it.name.starts_with(list));
             whole || (it.before.is_some() && it.after.is_some())
         };
@@ -137,7 +137,7 @@ impl Environment {
     }
 
     /// What differs between two environments, by name.
-    pub fn differences(&self, after: &Environment) -> Vec<Difference> {
+    pub fn differences(&self, after: &Environment) -> Vec<EnvironmentDifference> {
         let names = self.values.keys().chain(after.values.keys());
         let mut names: Vec<&String> = names.collect();
         names.sort_unstable();
@@ -146,7 +146,7 @@ impl Environment {
             .into_iter()
             .filter(|name| self.get(name) != after.get(name));
         differing
-            .map(|name| Difference {
+            .map(|name| EnvironmentDifference {
                 name: name.clone(),
                 before: self.get(name).map(str::to_owned),
                 after: after.get(name).map(str::to_owned),
@@ -158,7 +158,7 @@ impl Environment {
 
 /// One name with two values; None is a value that the machine did not have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+pub struct EnvironmentDifference {
     pub name: String,
     pub before: Option<String>,
     pub after: Option<String>,
@@ -167,16 +167,16 @@ pub struct Difference {
 }
 
 /// The first differences, each from what to what.
-pub fn in_short(differences: &[Difference]) -> String {
+pub fn in_short(differences: &[EnvironmentDifference]) -> String {
     let shown = differences.iter().take(IN_SHORT_MAX);
-    let mut shown: Vec<String> = shown.map(Difference::change).collect();
+    let mut shown: Vec<String> = shown.map(EnvironmentDifference::change).collect();
     if differences.len() > IN_SHORT_MAX {
         shown.push(format!("and {} more", differences.len() - IN_SHORT_MAX));
     }
     shown.join(", ")
 }
 
-impl Difference {
+impl EnvironmentDifference {
     /// From what to what.
     pub fn change(&self) -> String {
         let (before, after) = (words(&self.before), words(&self.after));
@@ -203,7 +203,7 @@ impl Difference {
     }
 }
 
-impl fmt::Display for Difference {
+impl fmt::Display for EnvironmentDifference {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} (may explain {})", self.change(), self.may_explain)
     }

@@ -68,8 +68,8 @@ fn machine() -> (tempfile::TempDir, FakeRoot) {
     (folder, host)
 }
 
-fn asked(path: &str) -> Asked {
-    Asked {
+fn asked(path: &str) -> CaptureRequest {
+    CaptureRequest {
         path: Some(path.into()),
         tools: vec![("fio".to_owned(), "fio-3.36".to_owned())],
         knobs: vec!["/proc/sys/vm/swappiness".to_owned()],
@@ -320,7 +320,7 @@ fn of_long_lists_only_the_changed_words_are_shown() {
         let words: Vec<String> = (0..30).map(|n| format!("f{n}")).collect();
         Some(format!("{} {more}", words.join(" ")))
     };
-    let difference = Difference {
+    let difference = EnvironmentDifference {
         name: "cpu.flags".to_owned(),
         before: list("rtm"),
         after: list("avx"),
@@ -351,9 +351,9 @@ fn json_reads_back() {
 #[test]
 fn this_machine_twice_is_one_environment() {
     let host = FakeRoot::new("/");
-    let asked = Asked {
+    let asked = CaptureRequest {
         path: std::env::current_dir().ok(),
-        ..Asked::default()
+        ..CaptureRequest::default()
     };
     let first = run(capture(&host, &asked)).unwrap();
     let second = run(capture(&host, &asked)).unwrap();

@@ -14,12 +14,12 @@ use crate::base::key::Key;
 use crate::base::sample::Ended;
 
 /// What a command answers.
-type Answer = Box<dyn Fn(&Command) -> Result<Output, HostError>>;
+type FakeAnswer = Box<dyn Fn(&Command) -> Result<Output, HostError>>;
 
 /// For tests and dry runs. Services run until they are stopped, the lock is always free.
 pub struct FakeHost {
     name: String,
-    answer: Answer,
+    answer: FakeAnswer,
     /// Folders are the parents of files: none is kept for itself.
     files: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
     log: RefCell<Vec<String>>,

@@ -2,7 +2,7 @@
 //! Does not know the journal, nor what the workload is.
 
 use super::find::{read_op, value_of, write_op};
-use super::{Outcome, Refusal, Reverted, service};
+use super::{KnobOutcome, Refusal, Reverted, service};
 use crate::config::profile::CpuList;
 use crate::machine::host::{FileOp, Host, HostError, HostErrorKind};
 
@@ -173,8 +173,8 @@ pub(super) async fn remove(host: &dyn Host, cgroup: &str) -> Option<Reverted> {
         return None;
     }
     let outcome = match service::run(host, &["rmdir", cgroup]).await {
-        Ok(()) => Outcome::PutBack,
-        Err(reason) => Outcome::Failed { reason },
+        Ok(()) => KnobOutcome::PutBack,
+        Err(reason) => KnobOutcome::Failed { reason },
     };
     Some(Reverted {
         knob: "cpus".to_owned(),

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::SMT_CONTROL;
+use crate::base::key::Key;
+use crate::base::sample::Ended;
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
     ServiceId, Wait,
 };
-use crate::base::key::Key;
-use crate::base::sample::Ended;
 
 /// In the root folder, while a file is replaced.
 pub const TEMPORARY: &str = ".replacing";

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::{Refusal, SMT_CONTROL, is_away, resets};
-use crate::config::profile::{Beside, Knob, glob_matches};
+use crate::config::profile::{Dependency, Knob, glob_matches};
 use crate::machine::host::{FileOp, FileReply, Host, HostError, HostErrorKind};
 
 /// Files that one profile may reach.
@@ -27,7 +27,7 @@ const SMT_NONE: [&str; 3] = ["forceoff", "notsupported", "notimplemented"];
 
 /// One file of a knob, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundFiles {
     /// Index of the knob in the profile.
     pub knob: usize,
     pub path: String,
@@ -43,10 +43,10 @@ pub(super) struct Found {
 pub(super) async fn find(
     host: &dyn Host,
     knobs: &[Knob],
-) -> Result<(Vec<Found>, Vec<(usize, Refusal)>), HostError> {
+) -> Result<(Vec<FoundFiles>, Vec<(usize, Refusal)>), HostError> {
     let candidates = expand(host, knobs).await?;
     let reads = read_all(host, knobs, &candidates).await;
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<FoundFiles> = Vec::new();
     let mut missing = Vec::new();
     for (index, knob) in knobs.iter().enumerate() {
         let of_choice = |choice: usize| {
@@ -76,7 +76,7 @@ pub(super) async fn find(
                         format!("it cannot be read, so it could not be put back: {reason}");
                     missing.push((index, refuse(reason)));
                 }
-                Read::Value { old, restore_by } => found.push(Found {
+                Read::Value { old, restore_by } => found.push(FoundFiles {
                     knob: index,
                     path: candidate.path.clone(),
                     old: old.clone(),
@@ -96,7 +96,11 @@ pub(super) async fn find(
 }
 
 /// Two knobs that reach one file: fine when they agree, else neither is right.
-fn refuse_overlaps(knobs: &[Knob], found: &mut Vec<Found>, missing: &mut Vec<(usize, Refusal)>) {
+fn refuse_overlaps(
+    knobs: &[Knob],
+    found: &mut Vec<FoundFiles>,
+    missing: &mut Vec<(usize, Refusal)>,
+) {
     let mut first: HashMap<String, (usize, String)> = HashMap::new();
     found.retain(|file| match first.get(&file.path) {
         None => {
@@ -114,14 +118,14 @@ fn refuse_overlaps(knobs: &[Knob], found: &mut Vec<Found>, missing: &mut Vec<(us
 }
 
 /// A file that a pattern may mean.
-struct Candidate {
+struct KnobCandidate {
     knob: usize,
     choice: usize,
     path: String,
 }
 
 /// Expands all patterns together: one round trip for each level at which a pattern has a wildcard.
-async fn expand(host: &dyn Host, knobs: &[Knob]) -> Result<Vec<Candidate>, HostError> {
+async fn expand(host: &dyn Host, knobs: &[Knob]) -> Result<Vec<KnobCandidate>, HostError> {
     struct Open<'k> {
         knob: usize,
         choice: usize,
@@ -149,7 +153,7 @@ async fn expand(host: &dyn Host, knobs: &[Knob]) -> Result<Vec<Candidate>, HostE
             item.done.push_str(literal);
             item.rest = wild;
             match wild {
-                "" => done.push(Candidate {
+                "" => done.push(KnobCandidate {
                     knob: item.knob,
                     choice: item.choice,
                     path: item.done,
@@ -226,8 +230,8 @@ enum Read {
 }
 
 /// Reads all candidates, with what must stand beside them, in one round trip.
-async fn read_all(host: &dyn Host, knobs: &[Knob], candidates: &[Candidate]) -> Vec<Read> {
-    let beside = |c: &Candidate| knobs[c.knob].choices[c.choice].beside.as_ref();
+async fn read_all(host: &dyn Host, knobs: &[Knob], candidates: &[KnobCandidate]) -> Vec<Read> {
+    let beside = |c: &KnobCandidate| knobs[c.knob].choices[c.choice].beside.as_ref();
     let mut ops = Vec::new();
     for candidate in candidates {
         ops.push(read_op(&candidate.path));
@@ -236,11 +240,11 @@ async fn read_all(host: &dyn Host, knobs: &[Knob], candidates: &[Candidate]) -> 
             .unwrap_or(Path::new("/"));
         match beside(candidate) {
             None => {}
-            Some(Beside::Reads { file, .. }) => ops.push(FileOp::Read {
+            Some(Dependency::Reads { file, .. }) => ops.push(FileOp::Read {
                 path: folder.join(file),
                 bytes_max: VALUE_BYTES_MAX,
             }),
-            Some(Beside::Entry { .. }) => ops.push(FileOp::List {
+            Some(Dependency::Entry { .. }) => ops.push(FileOp::List {
                 path: folder.into(),
             }),
         }
@@ -253,10 +257,10 @@ async fn read_all(host: &dyn Host, knobs: &[Knob], candidates: &[Candidate]) -> 
         let own = next();
         let fits = match beside(candidate) {
             None => true,
-            Some(Beside::Reads { pattern, .. }) => {
+            Some(Dependency::Reads { pattern, .. }) => {
                 value_of(next()).is_ok_and(|text| glob_matches(pattern, &text))
             }
-            Some(Beside::Entry { pattern }) => match next() {
+            Some(Dependency::Entry { pattern }) => match next() {
                 Ok(FileReply::Names(names)) => names.iter().any(|name| glob_matches(pattern, name)),
                 _ => false,
             },

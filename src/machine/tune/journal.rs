@@ -18,7 +18,7 @@ const OF_ROOT: &str = "/var/lib/matrix/profile.json";
 
 /// Where journals are.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct JournalPlace {
     pub own: PathBuf,
     /// Root's, for others: what it tells of they can neither set nor put back.
     pub of_root: Option<PathBuf>,
@@ -27,8 +27,8 @@ pub struct Place {
 /// One place a machine, so that whoever comes next finds it. Beside a lock that the user has chosen;
 /// else root's is below /var/lib, and others, who can set little, have one below their home with the
 /// machine's name, as a home may be shared between machines.
-pub fn place(lock: Option<&Path>) -> Place {
-    let alone = |own: PathBuf| Place { own, of_root: None };
+pub fn place(lock: Option<&Path>) -> JournalPlace {
+    let alone = |own: PathBuf| JournalPlace { own, of_root: None };
     if let Some(lock) = lock {
         return alone(lock.with_added_extension("profile.json"));
     }
@@ -38,7 +38,7 @@ pub fn place(lock: Option<&Path>) -> Place {
     };
     let uname = rustix::system::uname();
     let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
-    Place {
+    JournalPlace {
         own: Path::new(&home).join(".local/state/matrix").join(file),
         of_root: Some(OF_ROOT.into()),
     }
@@ -54,12 +54,12 @@ pub(super) struct Journal {
     pub profile: String,
     /// RFC 3339, UTC.
     pub since: String,
-    pub state: State,
+    pub state: JournalState,
     /// Applied to stay: no run takes it for what a dead one has left.
     #[serde(default)]
     pub by_hand: bool,
-    pub entries: Vec<Entry>,
-    /// What the kernel has made of the files in [`Entry::resets`]: another value is somebody else's.
+    pub entries: Vec<JournalEntry>,
+    /// What the kernel has made of the files in [`JournalEntry::resets`]: another value is somebody else's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<(String, String)>,
     /// Units that ran and were stopped.
@@ -71,7 +71,7 @@ pub(super) struct Journal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum State {
+pub(super) enum JournalState {
     /// Any of the knobs may hold its old value, the new one, or what the kernel made of it.
     Applying,
     /// All were read back: a third value is somebody else's.
@@ -90,7 +90,7 @@ struct Confirmed {
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct JournalEntry {
     pub knob: String,
     pub path: String,
     pub old: String,
@@ -150,7 +150,7 @@ pub(super) async fn read(
             .entries
             .retain(|entry| !without.contains(&entry.path));
         journal.made = confirmed.made;
-        journal.state = State::Applied;
+        journal.state = JournalState::Applied;
     }
     Ok((Some(journal), boot_id))
 }
@@ -232,19 +232,24 @@ pub(super) async fn remove(host: &dyn Host, path: &Path) -> Result<(), TuneError
 }
 
 impl Journal {
-    /// The files in [`Entry::resets`].
+    /// The files in [`JournalEntry::resets`].
     pub fn reset_paths(&self) -> impl Iterator<Item = &String> {
         let resets = self.entries.iter().flat_map(|entry| &entry.resets);
         resets.map(|(path, _)| path)
     }
 
-    pub fn new(boot_id: String, profile: String, since: String, entries: Vec<Entry>) -> Self {
+    pub fn new(
+        boot_id: String,
+        profile: String,
+        since: String,
+        entries: Vec<JournalEntry>,
+    ) -> Self {
         Journal {
             version: VERSION,
             boot_id,
             profile,
             since,
-            state: State::Applying,
+            state: JournalState::Applying,
             by_hand: false,
             entries,
             made: Vec::new(),

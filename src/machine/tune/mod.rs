@@ -16,18 +16,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use crate::config::profile::{Knob, Resolved, Wanted};
-use crate::machine::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
 use crate::base::key::Key;
 use crate::base::units::show_time;
-use find::{Found, find, read_op, same, value_of, write_op};
-use journal::{Entry, Journal, State};
+use crate::config::profile::{Knob, Resolved, WantedProfile};
+use crate::machine::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
+use find::{FoundFiles, find, read_op, same, value_of, write_op};
+use journal::{Journal, JournalEntry, JournalState};
 use revert::{finish, put_back, revert_this, split_entries};
 
 pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::machine) use find::value_in;
-pub use journal::{Place, place};
+pub use journal::{JournalPlace, place};
 pub use revert::revert;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";
@@ -42,7 +42,7 @@ pub struct Applied {
     pub since: String,
     pub key: Key,
     /// All files of the profile that hold what was wanted.
-    pub rows: Vec<Row>,
+    pub rows: Vec<KnobRow>,
     /// Optional knobs that the machine lacks, refuses or clamps; they are as they were.
     pub skipped: Vec<Refusal>,
     /// The CPUs that the workload may use; None is all.
@@ -81,7 +81,7 @@ impl Applied {
 
 /// One file of a profile: what it held and what it shall hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct KnobRow {
     pub knob: String,
     pub path: String,
     pub old: String,
@@ -138,17 +138,17 @@ pub struct Reverted {
     pub path: String,
     /// What it held before the profile.
     pub old: String,
-    pub outcome: Outcome,
+    pub outcome: KnobOutcome,
 }
 
 impl Reverted {
     pub fn has_failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Failed { .. })
+        matches!(self.outcome, KnobOutcome::Failed { .. })
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum KnobOutcome {
     /// The old value was written and read back.
     PutBack,
     /// It held the old value already.
@@ -180,10 +180,10 @@ pub enum Status {
         unfinished: bool,
         /// It stays until somebody reverts it: see [`keep`].
         by_hand: bool,
-        rows: Vec<Row>,
+        rows: Vec<KnobRow>,
         /// Rows whose file holds a third value, with what it holds. The samples taken meanwhile are
         /// not what their profile says.
-        changed: Vec<(Row, String)>,
+        changed: Vec<(KnobRow, String)>,
     },
 }
 
@@ -236,7 +236,7 @@ fn show_refused(refused: &[Refusal], left: &[Reverted]) -> String {
 /// What applying would change, without changing anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DryRun {
-    pub rows: Vec<Row>,
+    pub rows: Vec<KnobRow>,
     /// Knobs that would be skipped.
     pub skipped: Vec<Refusal>,
     /// Knobs because of which the profile could not be applied.
@@ -291,9 +291,9 @@ pub async fn files(host: &dyn Host, profile: &Resolved) -> Result<Vec<String>, T
 
 /// What a profile meets on a machine, before anything is changed.
 struct Prepared {
-    found: Vec<Found>,
+    found: Vec<FoundFiles>,
     /// Units that would have to be stopped.
-    running: Vec<Wanted<String>>,
+    running: Vec<WantedProfile<String>>,
     /// Where a cgroup for the workload's CPUs could be made.
     cgroup: Option<String>,
     gate: Gate,
@@ -351,8 +351,8 @@ async fn prepare(host: &dyn Host, profile: &Resolved) -> Result<Prepared, TuneEr
     })
 }
 
-fn row(file: &Found, profile: &Resolved) -> Row {
-    Row {
+fn row(file: &FoundFiles, profile: &Resolved) -> KnobRow {
+    KnobRow {
         knob: profile.knobs[file.knob].name.clone(),
         path: file.path.clone(),
         old: file.old.clone(),
@@ -434,7 +434,7 @@ pub async fn apply(
 }
 
 fn journal_of(profile: &Resolved, prepared: &Prepared, boot_id: &str, since: &str) -> Journal {
-    let entries = prepared.found.iter().map(|file| Entry {
+    let entries = prepared.found.iter().map(|file| JournalEntry {
         knob: profile.knobs[file.knob].name.clone(),
         path: file.path.clone(),
         old: file.old.clone(),
@@ -455,7 +455,7 @@ fn journal_of(profile: &Resolved, prepared: &Prepared, boot_id: &str, since: &st
 async fn wake_threads(
     host: &dyn Host,
     profile: &Resolved,
-    smt: &Found,
+    smt: &FoundFiles,
 ) -> Result<Prepared, TuneError> {
     // Where it is refused, `set` meets that again and tells.
     host.files(vec![write_op(&smt.path, &smt.wanted)]).await;
@@ -514,7 +514,7 @@ async fn confirm(
         return Err(TuneError::Refused { refused, left });
     }
     journal.entries = kept.entries;
-    journal.state = State::Applied;
+    journal.state = JournalState::Applied;
     journal.made = resets::made(host, &journal.entries).await;
     journal::confirm(host, journal_path, without, &journal.made).await
 }
@@ -531,7 +531,7 @@ async fn undo(
         // Where this fails, the files are put back all the same, and the host's cleaning ends it.
         let _ = host.stop(service).await;
     }
-    journal.state = State::Applying;
+    journal.state = JournalState::Applying;
     let rows = put_back(host, &journal).await;
     match (finish(host, journal_path, journal, &rows).await, error) {
         (Ok(left), TuneError::Refused { refused, .. }) => TuneError::Refused { refused, left },
@@ -541,8 +541,13 @@ async fn undo(
 
 /// Writes all values, then reads all back: in one batch, because a later write can undo an earlier
 /// one. Returns the files that do not hold what was wanted.
-async fn set(host: &dyn Host, profile: &Resolved, found: &[Found], gate: &mut Gate) -> Vec<String> {
-    let changed: Vec<&Found> = found
+async fn set(
+    host: &dyn Host,
+    profile: &Resolved,
+    found: &[FoundFiles],
+    gate: &mut Gate,
+) -> Vec<String> {
+    let changed: Vec<&FoundFiles> = found
         .iter()
         .filter(|file| !same(&file.wanted, &file.old))
         .collect();
@@ -706,7 +711,7 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
     let replies = host.files(reads.collect()).await;
     let (mut rows, mut changed) = (Vec::new(), Vec::new());
     for (entry, reply) in journal.entries.into_iter().zip(replies) {
-        let row = Row {
+        let row = KnobRow {
             knob: entry.knob,
             path: entry.path,
             old: entry.old,
@@ -721,7 +726,7 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
     Ok(Status::Active {
         profile,
         since,
-        unfinished: journal.state == State::Applying,
+        unfinished: journal.state == JournalState::Applying,
         by_hand: journal.by_hand,
         rows,
         changed,
@@ -729,7 +734,7 @@ pub async fn status(host: &dyn Host, journal_path: &Path) -> Result<Status, Tune
 }
 
 /// What to say of a profile of root's that is in force, to somebody else; None where there is none.
-pub async fn of_root(host: &dyn Host, place: &Place) -> Option<String> {
+pub async fn of_root(host: &dyn Host, place: &JournalPlace) -> Option<String> {
     let journal = place.of_root.as_deref()?;
     match status(host, journal).await {
         Ok(Status::Active { profile, since, .. }) => Some(format!(

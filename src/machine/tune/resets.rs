@@ -1,28 +1,28 @@
 //! Owns what the kernel sets anew when a knob is set: it is put back with the knob.
 //! Does not know the journal.
 
-use super::find::{Found, read_op, value_of};
-use super::journal::Entry;
+use super::find::{FoundFiles, read_op, value_of};
+use super::journal::JournalEntry;
 use crate::machine::host::{FileOp, FileReply, Host};
 
 /// A knob, by the name of its file, and what in the same folder writing it sets anew.
-struct Rule {
+struct ResetRule {
     knob: &'static str,
     files: &'static [&'static str],
     /// A folder that comes and goes with the knob's value.
     folder: Option<&'static str>,
 }
 
-const RULES: [Rule; 2] = [
+const RULES: [ResetRule; 2] = [
     // block/blk-mq-sched.c, block/elevator.c
-    Rule {
+    ResetRule {
         knob: "/queue/scheduler",
         files: &["nr_requests", "wbt_lat_usec"],
         folder: Some("iosched"),
     },
     // `performance` sets it to that; amd-pstate leaves it so afterwards (drivers/cpufreq/amd-pstate.c of
     // Linux 6.6, `amd_pstate_epp_update_limit`).
-    Rule {
+    ResetRule {
         knob: "/scaling_governor",
         files: &["energy_performance_preference"],
         folder: None,
@@ -30,7 +30,7 @@ const RULES: [Rule; 2] = [
 ];
 
 /// Notes with each knob what setting it would lose.
-pub(super) async fn note(host: &dyn Host, found: &mut [Found]) {
+pub(super) async fn note(host: &dyn Host, found: &mut [FoundFiles]) {
     let mut paths: Vec<(usize, String)> = Vec::new();
     let mut folders: Vec<(usize, String)> = Vec::new();
     for (index, file) in found.iter().enumerate() {
@@ -72,7 +72,7 @@ pub(super) async fn note(host: &dyn Host, found: &mut [Found]) {
 
 /// What these files hold now that the knobs are set; without those that come and go with a knob's value,
 /// which nobody can set for the old one.
-pub(super) async fn made(host: &dyn Host, entries: &[Entry]) -> Vec<(String, String)> {
+pub(super) async fn made(host: &dyn Host, entries: &[JournalEntry]) -> Vec<(String, String)> {
     let goes = |path: &str| {
         let folders = RULES.iter().filter_map(|rule| rule.folder);
         { folders }.any(|folder| path.contains(&format!("/{folder}/")))

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::find::{read_op, same, value_of, write_op};
-use super::journal::{self, Entry, Journal, State};
-use super::{Outcome, Reverted, SMT_CONTROL, TuneError, cpus, service, wakes_threads};
+use super::journal::{self, Journal, JournalEntry, JournalState};
+use super::{KnobOutcome, Reverted, SMT_CONTROL, TuneError, cpus, service, wakes_threads};
 use crate::machine::host::{FileOp, Host, HostErrorKind};
 
 /// Puts back what the journal says, whoever wrote it. Nothing to do where there is no journal. The
@@ -32,19 +32,19 @@ pub(super) async fn revert_this(
             rebooted
                 .entries
                 .iter()
-                .map(|e| reverted(e, Outcome::Rebooted)),
+                .map(|e| reverted(e, KnobOutcome::Rebooted)),
         );
         current = persistent;
         current.services.clear();
         current.cgroup = None;
         // Whatever the state was: nothing of this boot was set by the program that wrote the journal.
-        current.state = State::Applied;
+        current.state = JournalState::Applied;
     }
     let theirs = leave_theirs(host, journal_path, &mut current).await?;
     let put_back = put_back(host, &current).await;
     // Choosing a scheduler has reset these; the old one may not take their value.
     let again = theirs.iter().filter_map(|row| match &row.outcome {
-        Outcome::ChangedByOthers { found }
+        KnobOutcome::ChangedByOthers { found }
             if current.made.iter().any(|(path, _)| *path == row.path) =>
         {
             Some(write_op(&row.path, found))
@@ -68,7 +68,7 @@ async fn leave_theirs(
     journal_path: &Path,
     journal: &mut Journal,
 ) -> Result<Vec<Reverted>, TuneError> {
-    if journal.state == State::Applying {
+    if journal.state == JournalState::Applying {
         return Ok(Vec::new());
     }
     // What each file may hold that nobody else has set.
@@ -114,7 +114,7 @@ async fn leave_theirs(
                 knob: knob.to_owned(),
                 path: path.to_owned(),
                 old: old.to_owned(),
-                outcome: Outcome::ChangedByOthers {
+                outcome: KnobOutcome::ChangedByOthers {
                     found: found.clone(),
                 },
             });
@@ -131,13 +131,13 @@ async fn leave_theirs(
     }
     if has_resets {
         // From here on a third value is what the kernel makes of them.
-        journal.state = State::Applying;
+        journal.state = JournalState::Applying;
         journal::write(host, journal_path, journal).await?;
     }
     Ok(rows)
 }
 
-fn reverted(entry: &Entry, outcome: Outcome) -> Reverted {
+fn reverted(entry: &JournalEntry, outcome: KnobOutcome) -> Reverted {
     Reverted {
         knob: entry.knob.clone(),
         path: entry.path.clone(),
@@ -149,10 +149,10 @@ fn reverted(entry: &Entry, outcome: Outcome) -> Reverted {
 /// The journal with the entries that fit, and with those that do not.
 pub(super) fn split_entries(
     journal: &Journal,
-    fits: impl Fn(&Entry) -> bool,
+    fits: impl Fn(&JournalEntry) -> bool,
 ) -> (Journal, Journal) {
     let (yes, no) = journal.entries.iter().cloned().partition(fits);
-    let with = |entries: Vec<Entry>| Journal {
+    let with = |entries: Vec<JournalEntry>| Journal {
         entries,
         ..journal.clone()
     };
@@ -232,7 +232,7 @@ impl Owed<'_> {
     }
 }
 
-async fn put_files_back(host: &dyn Host, entries: &[Entry]) -> Vec<Reverted> {
+async fn put_files_back(host: &dyn Host, entries: &[JournalEntry]) -> Vec<Reverted> {
     if entries.is_empty() {
         return Vec::new();
     }
@@ -252,22 +252,22 @@ async fn put_files_back(host: &dyn Host, entries: &[Entry]) -> Vec<Reverted> {
             held: Err(String::new()),
         };
         let outcome = match value_of(reply) {
-            Err(error) if error.kind == HostErrorKind::NotFound => Outcome::Gone,
-            Err(error) => Outcome::Failed {
+            Err(error) if error.kind == HostErrorKind::NotFound => KnobOutcome::Gone,
+            Err(error) => KnobOutcome::Failed {
                 reason: error.message,
             },
-            Ok(found) if same(&entry.old, &found) => Outcome::AlreadyBack,
+            Ok(found) if same(&entry.old, &found) => KnobOutcome::AlreadyBack,
             Ok(_) => {
                 let write = match &entry.restore_by {
                     Some((path, value)) => (path.as_str(), value.as_str()),
                     None => (entry.path.as_str(), entry.old.as_str()),
                 };
                 owed.push(owe(entry.path.as_str(), entry.old.as_str(), write, false));
-                Outcome::PutBack
+                KnobOutcome::PutBack
             }
         };
         // Also where an earlier try has died between the two.
-        if matches!(outcome, Outcome::PutBack | Outcome::AlreadyBack) {
+        if matches!(outcome, KnobOutcome::PutBack | KnobOutcome::AlreadyBack) {
             let files = entry.resets.iter();
             reset.extend(files.map(|(path, value)| owe(path, value, (path, value), true)));
         }
@@ -285,8 +285,8 @@ async fn put_files_back(host: &dyn Host, entries: &[Entry]) -> Vec<Reverted> {
             false => reason,
         };
         let outcome = &mut rows[owed.row].outcome;
-        if !matches!(outcome, Outcome::Failed { .. }) {
-            *outcome = Outcome::Failed { reason };
+        if !matches!(outcome, KnobOutcome::Failed { .. }) {
+            *outcome = KnobOutcome::Failed { reason };
         }
     }
     rows

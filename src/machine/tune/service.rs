@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Outcome, Refusal, Reverted};
-use crate::machine::host::{Cancel, Command, FileOp, FileReply, Host, HostError, ServiceId};
+use super::{KnobOutcome, Refusal, Reverted};
 use crate::base::sample::Ended;
+use crate::machine::host::{Cancel, Command, FileOp, FileReply, Host, HostError, ServiceId};
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(90);
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
@@ -81,10 +81,10 @@ pub(super) fn start_command(unit: &str) -> String {
 /// Starts a unit that ran before the profile.
 pub(super) async fn start(host: &dyn Host, unit: &str) -> Reverted {
     let outcome = match is_active(host, unit).await {
-        Ok(true) => Outcome::AlreadyBack,
+        Ok(true) => KnobOutcome::AlreadyBack,
         _ => match run(host, &["systemctl", "start", unit]).await {
-            Ok(()) => Outcome::PutBack,
-            Err(reason) => Outcome::Failed { reason },
+            Ok(()) => KnobOutcome::PutBack,
+            Err(reason) => KnobOutcome::Failed { reason },
         },
     };
     Reverted {

@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 use super::fake::{FakeRoot, Quirk, TEMPORARY};
 use super::*;
-use crate::config::profile::{Facts, load};
 use crate::base::diag::Sources;
+use crate::config::profile::{Facts, load};
 
 const JOURNAL: &str = "/var/lib/matrix/tune.journal";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -208,7 +208,7 @@ fn every_kind_of_knob_is_set_and_put_back() {
 
     let rows = run(release(&host, &applied, journal())).unwrap();
     assert!(
-        rows.iter().all(|row| row.outcome == Outcome::PutBack),
+        rows.iter().all(|row| row.outcome == KnobOutcome::PutBack),
         "{rows:?}"
     );
     assert_eq!(contents(folder.path()), before);
@@ -261,7 +261,7 @@ fn after_a_crash_at_any_operation_the_journal_puts_all_back() {
         apply_and_release();
         host.ops_left.set(None);
         let rows = run(revert(&host, journal())).unwrap();
-        let fine = [Outcome::PutBack, Outcome::AlreadyBack];
+        let fine = [KnobOutcome::PutBack, KnobOutcome::AlreadyBack];
         assert!(
             rows.iter().all(|row| fine.contains(&row.outcome)),
             "{dies_after}: {rows:?}"
@@ -433,11 +433,11 @@ fn what_somebody_else_changed_is_reported_and_left() {
     let rows = run(release(&host, &applied.unwrap(), journal())).unwrap();
     assert_eq!(
         rows[0].outcome,
-        Outcome::ChangedByOthers {
+        KnobOutcome::ChangedByOthers {
             found: "35".to_owned()
         }
     );
-    assert_eq!(rows[1].outcome, Outcome::PutBack);
+    assert_eq!(rows[1].outcome, KnobOutcome::PutBack);
     assert_eq!(host.get(SWAPPINESS).unwrap(), "35\n");
     assert_eq!(run(status(&host, journal())).unwrap(), Status::None);
 }
@@ -456,7 +456,7 @@ fn profiles_are_not_stacked() {
 #[test]
 fn others_are_told_of_a_profile_of_roots() {
     let (_folder, host) = machine();
-    let place = Place {
+    let place = JournalPlace {
         own: "/home/x/profile.json".into(),
         of_root: Some(JOURNAL.into()),
     };
@@ -502,8 +502,8 @@ fn after_a_reboot_only_what_outlives_it_is_put_back() {
         Err(TuneError::Active { .. })
     ));
     let rows = run(revert(&host, journal())).unwrap();
-    let outcomes: Vec<&Outcome> = rows.iter().map(|row| &row.outcome).collect();
-    assert_eq!(outcomes, [&Outcome::Rebooted, &Outcome::PutBack]);
+    let outcomes: Vec<&KnobOutcome> = rows.iter().map(|row| &row.outcome).collect();
+    assert_eq!(outcomes, [&KnobOutcome::Rebooted, &KnobOutcome::PutBack]);
     assert_eq!(host.get(THP).unwrap(), "[always] madvise never\n");
     assert_eq!(host.get(firmware).unwrap(), "Enabled\n");
 
@@ -610,11 +610,11 @@ fn a_knob_that_cannot_be_put_back_stays_in_the_journal() {
         FakeRoot::new(folder.path()).quirk(SWAPPINESS, Quirk::Refuses(HostErrorKind::Other));
     let rows = run(revert(&stuck, journal())).unwrap();
     assert!(
-        matches!(rows[0].outcome, Outcome::Failed { .. }),
+        matches!(rows[0].outcome, KnobOutcome::Failed { .. }),
         "{rows:?}"
     );
     let rows = run(revert(&host, journal())).unwrap();
-    assert_eq!((rows.len(), &rows[0].outcome), (1, &Outcome::PutBack));
+    assert_eq!((rows.len(), &rows[0].outcome), (1, &KnobOutcome::PutBack));
     assert_eq!(host.get(SWAPPINESS).unwrap(), "60\n");
 }
 
@@ -693,7 +693,7 @@ fn a_cgroup_in_use_stays_in_the_journal() {
     assert!(rows[0].has_failed(), "{rows:?}");
     host.put(&procs, "").unwrap();
     let rows = run(revert(&host, journal())).unwrap();
-    assert_eq!((rows.len(), &rows[0].outcome), (1, &Outcome::PutBack));
+    assert_eq!((rows.len(), &rows[0].outcome), (1, &KnobOutcome::PutBack));
     assert_eq!(contents(folder.path()), before);
 }
 

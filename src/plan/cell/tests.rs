@@ -7,7 +7,7 @@ use super::*;
 use crate::config::decode::tests::read;
 use crate::config::value::Scalar;
 
-fn names(text: &str, choice: &Choice) -> Vec<String> {
+fn names(text: &str, choice: &CellChoice) -> Vec<String> {
     let matrix = read(text);
     let cells = expand(&matrix, choice).unwrap();
     cells.iter().map(|cell| cells.name(cell)).collect()
@@ -33,14 +33,14 @@ fn the_last_axis_turns_fastest() {
         "bs=64k,rw=read",
         "bs=64k,rw=write",
     ];
-    assert_eq!(names(TWO_AXES, &Choice::default()), expected);
+    assert_eq!(names(TWO_AXES, &CellChoice::default()), expected);
 }
 
 #[test]
 fn versions_of_the_command_line_show_in_names() {
-    let choice = Choice {
+    let choice = CellChoice {
         versions: vec!["v1".into(), "v2".into()],
-        ..Choice::default()
+        ..CellChoice::default()
     };
     let names = names(TWO_AXES, &choice);
     assert_eq!(names.len(), 8);
@@ -59,7 +59,7 @@ fn a_cell_without_declared_axes_has_a_name() {
         [metrics.seconds]
     "#,
     );
-    let cells = expand(&matrix, &Choice::default()).unwrap();
+    let cells = expand(&matrix, &CellChoice::default()).unwrap();
     assert_eq!(cells.name(cells.cell(0)), "machine=local");
     assert_eq!(cells.parse("machine=local").unwrap(), cells.cell(0));
     assert_eq!(cells.parse("").unwrap(), cells.cell(0));
@@ -68,7 +68,7 @@ fn a_cell_without_declared_axes_has_a_name() {
 #[test]
 fn names_are_read_in_any_order_and_refused_when_incomplete() {
     let matrix = read(TWO_AXES);
-    let cells = expand(&matrix, &Choice::default()).unwrap();
+    let cells = expand(&matrix, &CellChoice::default()).unwrap();
     let cell = cells.parse("rw=write,bs=64k,machine=local").unwrap();
     assert_eq!(cells.name(&cell), "bs=64k,rw=write");
     let refusal = |name: &str| cells.parse(name).unwrap_err().message;

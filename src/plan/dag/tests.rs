@@ -43,7 +43,7 @@ fn keys(text: &str) -> BTreeMap<String, Key> {
 
 fn keys_with(text: &str, digests: &dyn Digests) -> BTreeMap<String, Key> {
     let matrix = read(text);
-    let plan = plan(&matrix, &Choice::default(), digests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), digests).unwrap();
     let step = |cell: usize| plan.key_of(cell as u32);
     let cells = plan.cells.iter().enumerate();
     cells
@@ -92,7 +92,7 @@ fn with_rule() -> String {
 #[test]
 fn cells_share_the_steps_whose_axes_they_agree_on() {
     let matrix = read(MATRIX);
-    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     assert_eq!((setups_of(&plan), plan.steps.runs.len()), (vec![1, 2], 4));
     let steps = |setup: usize| -> Vec<_> {
         let cells = plan.cells.iter();
@@ -110,7 +110,7 @@ fn cells_share_the_steps_whose_axes_they_agree_on() {
 fn what_is_only_used_in_a_probe_or_to_undo_tells_steps_apart() {
     for command in ["ready   = \"qemu-img info {{ dir }}", "undo    = [\"sync"] {
         let matrix = read(&edited(command, &format!("{command} {{{{ bs }}}}")));
-        let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+        let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
         assert_eq!(plan.steps.setups[1].steps.len(), 4, "{command}");
         let places = Places {
             work: "w".to_owned(),
@@ -238,14 +238,14 @@ fn cells_with_the_same_command_share_a_run_step() {
         "--size={{ '1M' if bs else size }}",
     );
     let matrix = read(&text);
-    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     assert_eq!((plan.cells.len(), plan.steps.runs.len()), (4, 2));
 }
 
 #[test]
 fn only_what_is_missing_is_to_be_done() {
     let matrix = read(MATRIX);
-    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let cell = plan.cells.parse("cache=none,bs=4k").unwrap();
     let run = plan.steps.runs.of_cell[plan.cells.find(&cell).unwrap()];
     let mut rounds = vec![0; 4];
@@ -271,7 +271,7 @@ fn only_what_is_missing_is_to_be_done() {
 #[test]
 fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
     let matrix = read(MATRIX);
-    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let todo = plan.todo(vec![2; 4], &|_| true);
     let slow = plan.steps.runs.keys[2];
     let seconds = |n| move |_: Key| Duration::from_secs(n);
@@ -297,7 +297,7 @@ fn the_estimate_adds_up_a_machine_and_finds_the_longest_chain() {
 #[test]
 fn rules_about_sources_split_nothing_that_is_not_built() {
     let matrix = read(&with_rule());
-    let plan = plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     assert_eq!(setups_of(&plan), [1, 2]);
 }
 
@@ -325,12 +325,12 @@ fn set_ups_with_the_same_key_are_one_step() {
     let text = with_rule().replace("[\"4k\", \"64k\"]", "[\"4k\", \"64k\", \"1m\"]");
     let check = |text: &str, versions: &[&str], steps: usize, axes: &[&str]| {
         let matrix = read(text);
-        let choice = Choice {
+        let choice = CellChoice {
             versions: versions
                 .iter()
                 .map(|version| (*version).to_owned())
                 .collect(),
-            ..Choice::default()
+            ..CellChoice::default()
         };
         let plan = plan(&matrix, &choice, &Bytes).unwrap();
         let nbd = &plan.steps.setups[1];

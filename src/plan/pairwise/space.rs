@@ -26,7 +26,7 @@ pub type Predicate<'a> = Box<dyn Fn(&[u16]) -> bool + 'a>;
 pub(super) const UNSET: u16 = u16::MAX;
 
 /// A rule with its remembered answers.
-struct Rule<'a> {
+struct ForbiddenRule<'a> {
     forbidden: &'a Forbidden<'a>,
     /// Indexed by the mixed-radix number of the combination; empty if there would be too many.
     memo: Vec<Cell<Option<bool>>>,
@@ -35,7 +35,7 @@ struct Rule<'a> {
 /// The axes and what the rules allow.
 pub(super) struct Space<'a> {
     pub(super) sizes: &'a [usize],
-    rules: Vec<Rule<'a>>,
+    rules: Vec<ForbiddenRule<'a>>,
     /// For each axis, the rules that name it.
     rules_of: Vec<Vec<usize>>,
     /// Axes joined by rules, directly or through others. Axes that no rule names are in none.
@@ -49,13 +49,13 @@ pub(super) struct Space<'a> {
 
 impl<'a> Space<'a> {
     pub(super) fn new(sizes: &'a [usize], forbidden: &'a [Forbidden<'a>], steps_max: u64) -> Self {
-        let rules: Vec<Rule> = forbidden
+        let rules: Vec<ForbiddenRule> = forbidden
             .iter()
             .map(|forbidden| {
                 let combinations = forbidden.axes.iter().try_fold(1usize, |product, &axis| {
                     Some(product * sizes[axis]).filter(|n| *n <= MEMO_MAX)
                 });
-                Rule {
+                ForbiddenRule {
                     forbidden,
                     memo: vec![Cell::new(None); combinations.unwrap_or(0)],
                 }
@@ -101,7 +101,7 @@ impl<'a> Space<'a> {
     }
 
     /// Whether a rule forbids what the row has; never while one of the rule's axes is unset.
-    fn violates(&self, rule: &Rule, row: &[u16]) -> bool {
+    fn violates(&self, rule: &ForbiddenRule, row: &[u16]) -> bool {
         let axes = &rule.forbidden.axes;
         let mut index = 0;
         for &axis in axes {

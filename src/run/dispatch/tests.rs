@@ -6,7 +6,7 @@ use std::cell::Cell;
 use super::*;
 use crate::config::decode::tests::read;
 use crate::config::matrix::Matrix;
-use crate::plan::cell::Choice;
+use crate::plan::cell::CellChoice;
 use crate::plan::dag;
 use crate::plan::steps::NoDigests;
 
@@ -36,20 +36,20 @@ fn setup(name: &str, axis: &str, scope: &str) -> String {
 }
 
 /// The answer when all goes well.
-fn good(action: &Action) -> Done {
+fn good(action: &Action) -> Completed {
     match *action {
-        Action::SetUp { setup, step } => Done::SetUp {
+        Action::SetUp { setup, step } => Completed::SetUp {
             setup,
             step,
             error: None,
         },
-        Action::Undo { setup, step } => Done::Undo { setup, step },
-        Action::Measure { run, round } => Done::Measured {
+        Action::Undo { setup, step } => Completed::Undo { setup, step },
+        Action::Measure { run, round } => Completed::Measured {
             run,
             round,
-            outcome: Outcome::Sample { enough: false },
+            outcome: MeasureOutcome::Sample { enough: false },
         },
-        Action::GiveUp { run, round, .. } => Done::GaveUp { run, round },
+        Action::GiveUp { run, round, .. } => Completed::GaveUp { run, round },
     }
 }
 
@@ -74,7 +74,7 @@ impl<'p> Bench<'p> {
         };
         let rounds = (0..plan.steps.runs.len()).map(missing).collect();
         let todo = plan.todo(rounds, &|_| true);
-        let stored = |run: usize| Stored {
+        let stored = |run: usize| StoredRounds {
             begin: 0,
             counted: 0,
             rounds: have(run),
@@ -125,7 +125,11 @@ impl<'p> Bench<'p> {
     }
 
     /// One action of a machine; false when it has none.
-    fn step(&mut self, machine: u16, answer: &mut impl FnMut(&str, Done) -> Done) -> bool {
+    fn step(
+        &mut self,
+        machine: u16,
+        answer: &mut impl FnMut(&str, Completed) -> Completed,
+    ) -> bool {
         let Some((slot, action)) = self.dispatch.next(machine) else {
             return false;
         };
@@ -138,7 +142,7 @@ impl<'p> Bench<'p> {
     }
 
     /// Runs to the end, one machine after the other; what is not changed by `answer` goes well.
-    fn run(mut self, mut answer: impl FnMut(&str, Done) -> Done) -> Vec<String> {
+    fn run(mut self, mut answer: impl FnMut(&str, Completed) -> Completed) -> Vec<String> {
         for machine in self.dispatch.machines() {
             while self.step(machine, &mut answer) {}
         }
@@ -148,7 +152,7 @@ impl<'p> Bench<'p> {
 }
 
 fn log(matrix: &Matrix) -> Vec<String> {
-    let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(matrix, &CellChoice::default(), &NoDigests).unwrap();
     Bench::new(&plan).run(|_, done| done)
 }
 
@@ -269,9 +273,9 @@ fn a_set_up_below_one_that_is_made_anew_is_made_anew_too() {
 fn versions_take_turns_a_b_b_a() {
     let built = "[subject.git]\nrepo = \"r\"\n[build]\nrun = [\"make\"]\n";
     let matrix = matrix(built, "4");
-    let choice = Choice {
+    let choice = CellChoice {
         versions: vec!["a".into(), "b".into()],
-        ..Choice::default()
+        ..CellChoice::default()
     };
     let plan = dag::plan(&matrix, &choice, &NoDigests).unwrap();
     let log = Bench::new(&plan).run(|_, done| done);
@@ -309,9 +313,9 @@ fn versions_take_turns_a_b_b_a() {
 #[test]
 fn a_set_up_that_fails_gives_up_its_cells_and_no_others() {
     let matrix = matrix(&setup("nbd", "cache", "round"), "2");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let log = Bench::new(&plan).run(|line, done| match (line, done) {
-        ("make nbd cache=none", Done::SetUp { setup, step, .. }) => Done::SetUp {
+        ("make nbd cache=none", Completed::SetUp { setup, step, .. }) => Completed::SetUp {
             setup,
             step,
             error: Some("no such mode".into()),
@@ -341,15 +345,15 @@ fn a_set_up_that_fails_gives_up_its_cells_and_no_others() {
 #[test]
 fn a_cell_that_fails_is_not_tried_again_and_the_next_gets_a_new_set_up() {
     let matrix = matrix(&setup("image", "machine", "session"), "2");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut failed = None;
     let log = Bench::new(&plan).run(|line, done| match done {
-        Done::Measured { run, round, .. } if failed.is_none() => {
+        Completed::Measured { run, round, .. } if failed.is_none() => {
             failed = Some(line.to_owned());
-            Done::Measured {
+            Completed::Measured {
                 run,
                 round,
-                outcome: Outcome::Failed,
+                outcome: MeasureOutcome::Failed,
             }
         }
         done => done,
@@ -365,7 +369,7 @@ fn a_cell_that_fails_is_not_tried_again_and_the_next_gets_a_new_set_up() {
 fn told_to_stop_it_undoes_what_is_set_up_and_nothing_more() {
     let setups = setup("image", "machine", "session") + &setup("nbd", "cache", "round");
     let matrix = matrix(&setups, "5");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut bench = Bench::new(&plan);
     for _ in 0..3 {
         assert!(bench.step(0, &mut |_, done| done));
@@ -380,12 +384,12 @@ fn told_to_stop_it_undoes_what_is_set_up_and_nothing_more() {
 #[test]
 fn an_interrupted_measurement_stops_the_run() {
     let matrix = matrix(&setup("image", "machine", "session"), "5");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let log = Bench::new(&plan).run(|_, done| match done {
-        Done::Measured { run, round, .. } => Done::Measured {
+        Completed::Measured { run, round, .. } => Completed::Measured {
             run,
             round,
-            outcome: Outcome::Interrupted,
+            outcome: MeasureOutcome::Interrupted,
         },
         done => done,
     });
@@ -398,7 +402,7 @@ const ADAPTIVE: &str = "{ min = 2, max = 5, until = \"n > 0\" }";
 #[test]
 fn adaptive_repetition_ends_for_each_cell_by_itself() {
     let matrix = matrix("", ADAPTIVE);
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     // How many rounds each cell needs; more than `max` are never given.
     let needs = |line: &str| match line.split_once(": ").unwrap().1 {
         "cache=none,bs=4k" => 2,
@@ -407,12 +411,12 @@ fn adaptive_repetition_ends_for_each_cell_by_itself() {
         _ => 99,
     };
     let log = Bench::new(&plan).run(|line, done| match done {
-        Done::Measured { run, round, .. } => {
+        Completed::Measured { run, round, .. } => {
             let enough = round + 1 >= needs(line);
-            Done::Measured {
+            Completed::Measured {
                 run,
                 round,
-                outcome: Outcome::Sample { enough },
+                outcome: MeasureOutcome::Sample { enough },
             }
         }
         done => done,
@@ -428,7 +432,7 @@ fn adaptive_repetition_ends_for_each_cell_by_itself() {
 #[test]
 fn rounds_that_are_stored_are_not_taken_again() {
     let matrix = matrix("", "4");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let gap = plan.steps.runs.of_cell[0] as usize;
     let have = |run: usize| {
         if run == gap {
@@ -449,7 +453,7 @@ fn machines_go_on_side_by_side() {
         &(machines.to_owned() + &setup("image", "machine", "session")),
         "1",
     );
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut bench = Bench::new(&plan);
     assert_eq!(bench.dispatch.machines(), [0, 1]);
     // One of them hangs in its first action; the other gets all of its own.
@@ -473,12 +477,12 @@ fn in_slots_with(
     matrix: &Matrix,
     slots: usize,
     seed: u64,
-    answer: &dyn Fn(&Action) -> Done,
+    answer: &dyn Fn(&Action) -> Completed,
     stop_after: usize,
 ) -> (usize, BTreeMap<u32, Vec<u32>>) {
-    let plan = dag::plan(matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(matrix, &CellChoice::default(), &NoDigests).unwrap();
     let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.len()], &|_| true);
-    let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| Stored::default(), &|_| slots);
+    let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| StoredRounds::default(), &|_| slots);
     let mut under_way: Vec<(usize, Action)> = Vec::new();
     let mut up: BTreeMap<(usize, u32), usize> = BTreeMap::new();
     let mut rounds: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -515,7 +519,7 @@ fn in_slots_with(
             _ => {}
         }
         let done = answer(&action);
-        if let Done::SetUp {
+        if let Completed::SetUp {
             setup,
             step,
             error: Some(_),
@@ -565,7 +569,7 @@ fn in_slots_a_set_up_that_fails_is_not_tried_again_and_costs_its_cells_only() {
             Action::SetUp { setup, step: 0 } => {
                 tried.set(tried.get() + 1);
                 let error = Some("no room".to_owned());
-                Done::SetUp {
+                Completed::SetUp {
                     setup,
                     step: 0,
                     error,
@@ -589,10 +593,10 @@ fn in_slots_a_cell_that_fails_is_not_tried_again_and_costs_no_other() {
         let matrix = matrix(&setups, "3");
         for seed in 0..50 {
             let answer = |action: &Action| match *action {
-                Action::Measure { run: 1, round: 1 } => Done::Measured {
+                Action::Measure { run: 1, round: 1 } => Completed::Measured {
                     run: 1,
                     round: 1,
-                    outcome: Outcome::Failed,
+                    outcome: MeasureOutcome::Failed,
                 },
                 _ => good(action),
             };
@@ -633,11 +637,11 @@ fn a_slow_cell_gets_its_adaptive_rounds_after_the_others() {
 #[test]
 fn rounds_before_the_beginning_do_not_count() {
     let matrix = matrix("", ADAPTIVE);
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut rounds = vec![0; 4];
     rounds[0] = 2;
     let todo = plan.todo(rounds, &|_| true);
-    let stored = |_| Stored {
+    let stored = |_| StoredRounds {
         begin: 7,
         counted: 0,
         rounds: Vec::new(),
@@ -656,12 +660,12 @@ fn rounds_before_the_beginning_do_not_count() {
 #[test]
 fn a_fixed_number_of_rounds_is_not_exceeded() {
     let matrix = matrix("", "3");
-    let plan = dag::plan(&matrix, &Choice::default(), &NoDigests).unwrap();
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut rounds = vec![0; 4];
     rounds[0] = 1;
     let todo = plan.todo(rounds, &|_| true);
     // It began beside others that had more rounds.
-    let stored = |_| Stored {
+    let stored = |_| StoredRounds {
         begin: 0,
         counted: 0,
         rounds: vec![5, 6],

@@ -3,16 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::run::strategy::confirm::{extra_rounds, next_round};
-use crate::run::execute::{Job, RunError, Stops, Tally};
-use crate::verdicts::comparisons::{LEVEL, series_of};
-use crate::verdicts::history::Past;
-use crate::resolve::samples::Samples;
-use crate::judge::power::{repetitions, smallest_effect};
-use crate::judge::verdict::{Comparison, Noise, Question, compare, decide};
-use crate::plan::dag::{Plan, Todo};
 use crate::base::diag::Diagnostic;
 use crate::base::sample::{Better, Sample};
+use crate::judge::power::{repetitions, smallest_effect};
+use crate::judge::verdict::LEVEL;
+use crate::judge::verdict::{Comparison, Noise, Question, compare, decide};
+use crate::plan::dag::{Plan, Todo};
+use crate::resolve::samples::Samples;
+use crate::run::execute::{Job, RunError, Stops, Tally};
+use crate::run::strategy::confirm::{extra_rounds, next_round};
+use crate::verdicts::comparisons::series_of;
+use crate::verdicts::history::Past;
 
 /// Effects for which the repetitions needed are told.
 pub const EFFECTS: [f64; 3] = [0.01, 0.02, 0.05];

@@ -3,25 +3,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::run::dispatch::Stored;
-use crate::run::event::Event;
-use crate::run::execute::{self, Job, RunError, Stops, Tally};
-use crate::verdicts::comparisons::{Answer, Beside, Rerun, answers, groups, policy};
-use crate::resolve::lookup::machine_of;
-use crate::resolve::repeat::Repetition;
-use crate::resolve::samples::Samples;
+use crate::base::key::Key;
 use crate::config::matrix::Repeat;
 use crate::edge::store::{Pair, Store, StoreError};
 use crate::judge::confirm::{Stage, afforded};
+use crate::plan::dag::StoredRounds;
+use crate::plan::dag::groups;
 use crate::plan::dag::{Plan, Todo};
 use crate::plan::steps::NONE;
-use crate::base::key::Key;
+use crate::resolve::lookup::machine_of;
+use crate::resolve::repeat::Repetition;
+use crate::resolve::samples::Samples;
+use crate::run::event::Event;
+use crate::run::execute::{self, Job, RunError, Stops, Tally};
+use crate::verdicts::comparisons::{Answer, ComparisonContext, Rerun, answers, policy};
 
 /// Run steps of both sides of a finding.
-type Runs = [u32; 2];
+type RunPair = [u32; 2];
 
 /// The first fresh round, where there is one, and what is measured.
-type Candidate = (Option<u32>, Runs);
+type RerunCandidate = (Option<u32>, RunPair);
 
 /// Measures again, interleaved and stage by stage, what comparisons found. What was interrupted goes on first; then
 /// nothing new is begun. Where nothing was found nothing is done. Only the `machines` at hand take part. Returns
@@ -46,9 +47,9 @@ pub async fn confirm(
     let mut left = policy.runs(made(job, &answers, &is_ours)?);
     for stage in policy.stages() {
         let promise = promise(plan, &answers, is_begun, stage);
-        let (candidates, promise): (Vec<Candidate>, Vec<f64>) = promise.into_iter().unzip();
+        let (candidates, promise): (Vec<RerunCandidate>, Vec<f64>) = promise.into_iter().unzip();
         // By first round: what was begun apart goes on side by side, out of one budget.
-        let mut chosen: BTreeMap<Option<u32>, BTreeSet<Runs>> = BTreeMap::new();
+        let mut chosen: BTreeMap<Option<u32>, BTreeSet<RunPair>> = BTreeMap::new();
         for index in afforded(&promise, stage, &mut left) {
             let (first, runs) = candidates[index];
             chosen.entry(first).or_default().insert(runs);
@@ -153,7 +154,7 @@ fn eligible(
     let plan = job.plan;
     let store = job.site.store.borrow();
     let samples = Samples::of(plan, &store)?;
-    let beside = Beside::read(plan, &store, &samples, preset)?;
+    let beside = ComparisonContext::read(plan, &store, &samples, preset)?;
     let mut answers = answers(plan, &samples, &beside)
         .map_err(|diagnostic| RunError::Template(diagnostic.message))?;
     answers.retain(|answer| {
@@ -168,7 +169,7 @@ fn eligible(
     Ok(answers)
 }
 
-fn runs_of(plan: &Plan, answer: &Answer) -> Runs {
+fn runs_of(plan: &Plan, answer: &Answer) -> RunPair {
     [answer.baseline, answer.candidate].map(|cell| plan.steps.runs.of_cell[cell as usize])
 }
 
@@ -221,8 +222,8 @@ fn promise(
     answers: &[Answer],
     is_begun: bool,
     stage: Stage,
-) -> BTreeMap<Candidate, f64> {
-    let mut promise: BTreeMap<Candidate, f64> = BTreeMap::new();
+) -> BTreeMap<RerunCandidate, f64> {
+    let mut promise: BTreeMap<RerunCandidate, f64> = BTreeMap::new();
     for answer in answers {
         let again = begun(answer);
         let own = match again.map(|again| again.rounds) {
@@ -244,7 +245,7 @@ fn promise(
 
 /// Notes which comparisons are measured again, all open metrics of the chosen runs; returns their first round: one
 /// that no run step has.
-fn begin(job: &Job, answers: &[Answer], chosen: &BTreeSet<Runs>) -> Result<u32, RunError> {
+fn begin(job: &Job, answers: &[Answer], chosen: &BTreeSet<RunPair>) -> Result<u32, RunError> {
     let first = next_round(job, &chosen.iter().flatten().copied().collect())?;
     let open = answers.iter().filter(|answer| {
         answer.again.is_none()
@@ -300,7 +301,7 @@ pub async fn extra_rounds(
         plan: &plan,
         ..*job
     };
-    let have = |run: usize| Stored {
+    let have = |run: usize| StoredRounds {
         begin: from,
         counted: 0,
         rounds: finished.get(&(run as u32)).cloned().unwrap_or_default(),

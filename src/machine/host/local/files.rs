@@ -15,8 +15,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::machine::host::{FileOp, FileReply, HostError, HostErrorKind};
 use crate::base::key::Key;
+use crate::machine::host::{FileOp, FileReply, HostError, HostErrorKind};
 
 /// Names in one folder.
 const NAMES_MAX: usize = 1_000_000;

@@ -49,7 +49,7 @@ pub async fn take(
                 let failed =
                     |error| HostError::io(format!("cannot write `{}`", path.display()), &error);
                 write_holder(&mut file, &holder).map_err(failed)?;
-                return Ok(Lock(Box::new(Held(file))));
+                return Ok(Lock(Box::new(HeldLock(file))));
             }
             // Somebody removed the file before we had it locked: the next one counts.
             Ok(()) => continue,
@@ -76,9 +76,9 @@ pub async fn take(
 
 /// The locked file. Dropping it empties and unlocks it; it is never removed, as a waiter may have
 /// it open.
-struct Held(File);
+struct HeldLock(File);
 
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         // Only what a waiter is told suffers if this fails.
         let _ = self.0.set_len(0);

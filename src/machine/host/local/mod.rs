@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use self::process::{Environment, Running};
+use self::process::{BaseEnvironment, Running};
 use self::tree::Owner;
 use super::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
@@ -31,7 +31,7 @@ const OPS_MAX: usize = 100_000;
 pub struct LocalHost {
     name: String,
     owner: Owner,
-    environment: Environment,
+    environment: BaseEnvironment,
     lock: PathBuf,
     grace: Duration,
     services: RefCell<BTreeMap<ServiceId, Service>>,
@@ -51,7 +51,7 @@ impl LocalHost {
         Ok(LocalHost {
             name: name.into(),
             owner: Owner::this()?,
-            environment: Environment::of_this_process(),
+            environment: BaseEnvironment::of_this_process(),
             lock: lock::path_default(),
             grace: GRACE,
             services: RefCell::default(),

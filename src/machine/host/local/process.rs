@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use super::output::Capture;
 use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree};
-use crate::machine::host::{Command, HostError, HostErrorKind, Output};
 use crate::base::sample::Ended;
+use crate::machine::host::{Command, HostError, HostErrorKind, Output};
 
 /// How long the streams may stay open after the command has ended: what it started may still
 /// write its last line, but must not hold us up.
@@ -32,13 +32,13 @@ const PATH_ADDED: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
 /// What the host gives to each command.
 #[derive(Clone, Debug)]
-pub struct Environment {
+pub struct BaseEnvironment {
     variables: Vec<(&'static str, OsString)>,
     path: OsString,
 }
 
-impl Environment {
-    pub fn of_this_process() -> Environment {
+impl BaseEnvironment {
+    pub fn of_this_process() -> BaseEnvironment {
         let mut variables = vec![("LC_ALL", OsString::from("C.UTF-8"))];
         for name in ["HOME", "USER", "LOGNAME", "TMPDIR"] {
             if let Some(value) = std::env::var_os(name) {
@@ -55,7 +55,7 @@ impl Environment {
                 path.push(folder);
             }
         }
-        Environment { variables, path }
+        BaseEnvironment { variables, path }
     }
 
     /// The absolute path of a program. `path` replaces the host's PATH; `dir` is what a program
@@ -105,15 +105,15 @@ pub struct Running {
     tree: Tree,
     started: Instant,
     stdin: Option<JoinHandle<()>>,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: OutputStream,
+    stderr: OutputStream,
     is_finished: bool,
 }
 
 impl Running {
     pub fn start(
         command: Command,
-        environment: &Environment,
+        environment: &BaseEnvironment,
         owner: &Owner,
     ) -> Result<Running, HostError> {
         let step = owner.new_step();
@@ -126,8 +126,8 @@ impl Running {
                 PidfdFlags::empty(),
             )?;
             let exit = pipe::Receiver::from_owned_fd_unchecked(pidfd)?;
-            let stdout = Stream::new(child.stdout.take(), command.output_bytes_max)?;
-            let stderr = Stream::new(child.stderr.take(), command.output_bytes_max)?;
+            let stdout = OutputStream::new(child.stdout.take(), command.output_bytes_max)?;
+            let stderr = OutputStream::new(child.stderr.take(), command.output_bytes_max)?;
             let stdin = child
                 .stdin
                 .take()
@@ -250,7 +250,7 @@ fn ended(status: ExitStatus) -> Ended {
 /// tables.
 fn spawn(
     command: &Command,
-    environment: &Environment,
+    environment: &BaseEnvironment,
     owner: &Owner,
     step: &str,
 ) -> Result<Child, HostError> {
@@ -341,13 +341,13 @@ fn why_not_started(program: &Path, dir: &Path, error: &io::Error) -> HostError {
 }
 
 /// One of the two outputs, read by a task of its own until its end.
-struct Stream {
+struct OutputStream {
     capture: Arc<Mutex<Capture>>,
     task: JoinHandle<()>,
 }
 
-impl Stream {
-    fn new(pipe: Option<impl Into<OwnedFd>>, bytes_max: usize) -> io::Result<Stream> {
+impl OutputStream {
+    fn new(pipe: Option<impl Into<OwnedFd>>, bytes_max: usize) -> io::Result<OutputStream> {
         let pipe = pipe.ok_or(io::ErrorKind::BrokenPipe)?;
         let mut pipe = pipe::Receiver::from_owned_fd(pipe.into())?;
         let capture = Arc::new(Mutex::new(Capture::new(bytes_max)));
@@ -364,7 +364,7 @@ impl Stream {
                 chunk.clear();
             }
         });
-        Ok(Stream { capture, task })
+        Ok(OutputStream { capture, task })
     }
 
     async fn ended(&mut self) {
@@ -382,7 +382,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for OutputStream {
     fn drop(&mut self) {
         self.task.abort();
     }

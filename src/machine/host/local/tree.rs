@@ -106,17 +106,17 @@ impl std::fmt::Display for Owner {
 
 /// A living process, held so that a signal reaches it or nobody: never one that has got the same
 /// pid since.
-struct Process {
+struct TreeProcess {
     fd: OwnedFd,
     stat: Stat,
 }
 
-impl Process {
+impl TreeProcess {
     /// None when it has ended. All that is read about the pid after this call is about this
     /// process, or the process has ended and signals go nowhere.
-    fn open(pid: i32) -> Option<Process> {
+    fn open(pid: i32) -> Option<TreeProcess> {
         let fd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        Some(Process {
+        Some(TreeProcess {
             fd,
             stat: Stat::of(pid)?,
         })
@@ -188,7 +188,7 @@ impl Tree {
     }
 
     /// Its living processes. Reaps those of its dead that nobody else will, not the main one.
-    fn look(&mut self) -> Vec<Process> {
+    fn look(&mut self) -> Vec<TreeProcess> {
         loop {
             let (found, has_reaped) = self.look_once();
             // One that has ended since our children were listed may have left us another one.
@@ -198,7 +198,7 @@ impl Tree {
         }
     }
 
-    fn look_once(&mut self) -> (Vec<Process>, bool) {
+    fn look_once(&mut self) -> (Vec<TreeProcess>, bool) {
         let children = Children::now();
         let us = std::process::id() as i32;
         let (mut found, mut has_reaped) = (Vec::new(), false);
@@ -206,7 +206,8 @@ impl Tree {
         while let Some(parent) = queue.pop() {
             for pid in children.of(parent) {
                 // One that has another parent by now is found by the next look.
-                let Some(process) = Process::open(pid).filter(|it| it.stat.parent == parent) else {
+                let Some(process) = TreeProcess::open(pid).filter(|it| it.stat.parent == parent)
+                else {
                     continue;
                 };
                 if process.stat.zombie {
@@ -275,7 +276,7 @@ impl std::fmt::Display for Leftover {
 }
 
 /// Ends what `look` finds, again and again: processes may fork while they are being ended.
-async fn end_all(grace: Duration, mut look: impl FnMut() -> Vec<Process>) -> Vec<Leftover> {
+async fn end_all(grace: Duration, mut look: impl FnMut() -> Vec<TreeProcess>) -> Vec<Leftover> {
     let began = Instant::now();
     let mut all: BTreeMap<(i32, u64), Leftover> = BTreeMap::new();
     let mut termed = BTreeSet::new();
@@ -337,7 +338,7 @@ pub async fn clean(namespace: &str, grace: Duration) -> Vec<String> {
 
 /// Processes whose owner is not alive any more, with all below them, but not this process nor
 /// those above it. `owners` gets the owner's pid by the process's.
-fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<Process> {
+fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<TreeProcess> {
     let mut seen = ancestry(std::process::id() as i32);
     let mut found = Vec::new();
     let marked = proc::pids()
@@ -352,7 +353,7 @@ fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<Process> {
         if seen.contains(&pid) {
             continue;
         }
-        let Some(process) = Process::open(pid).filter(|process| !process.stat.zombie) else {
+        let Some(process) = TreeProcess::open(pid).filter(|process| !process.stat.zombie) else {
             continue;
         };
         // Asked again now that it is held: the pid may have changed hands.

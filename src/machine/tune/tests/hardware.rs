@@ -7,7 +7,7 @@ const CPU: &str = "/sys/devices/system/cpu";
 const GOVERNOR: &str = "/sys/devices/system/cpu/cpufreq/policy1/scaling_governor";
 const FIRMWARE: &str = "/sys/class/firmware-attributes/x/attributes/Turbo/current_value";
 
-fn outcomes(rows: &[Reverted]) -> Vec<&Outcome> {
+fn outcomes(rows: &[Reverted]) -> Vec<&KnobOutcome> {
     rows.iter().map(|row| &row.outcome).collect()
 }
 
@@ -26,7 +26,7 @@ fn files_of_a_thread_that_is_off_are_neither_missed_nor_lost() {
         };
         assert_eq!((rows.len(), changed), (3, Vec::new()));
         let rows = run(release(&host, &applied, journal())).unwrap();
-        assert_eq!(outcomes(&rows), [&Outcome::PutBack; 3]);
+        assert_eq!(outcomes(&rows), [&KnobOutcome::PutBack; 3]);
         assert_eq!(contents(folder.path()), before);
     }
     // It was off before: the other CPUs are set.
@@ -53,7 +53,7 @@ fn hyperthreads_that_are_switched_on_are_tuned_too() {
     };
     host.ops_left.set(Some(u32::MAX));
     let rows = apply_and_release().unwrap();
-    assert_eq!(outcomes(&rows), [&Outcome::PutBack; 3]);
+    assert_eq!(outcomes(&rows), [&KnobOutcome::PutBack; 3]);
     assert_eq!(contents(folder.path()), before);
     let operations = u32::MAX - host.ops_left.get().unwrap();
     for dies_after in 0..operations {
@@ -85,7 +85,7 @@ fn without_hyperthreads_there_is_nothing_to_switch_off() {
         let applied = run(apply(&host, &resolve("smt #false"), journal())).unwrap();
         assert_eq!(applied.rows[0].new, found);
         let rows = run(release(&host, &applied, journal())).unwrap();
-        assert_eq!(outcomes(&rows), [&Outcome::AlreadyBack]);
+        assert_eq!(outcomes(&rows), [&KnobOutcome::AlreadyBack]);
         let error = run(apply(&host, &resolve("smt #true"), journal())).unwrap_err();
         let expected = format!(
             "the profile cannot be applied\n  `smt #true`: {SMT_CONTROL}: wanted `on`, found \
@@ -177,12 +177,12 @@ fn interrupts_that_the_kernel_places_are_told_as_such() {
 fn after_a_power_loss_no_value_of_the_new_boot_is_overwritten() {
     let text = format!("thp never; sysfs \"{FIRMWARE}\" Disabled persistent=#true");
     // What the persistent knob holds then, what becomes of it, what it holds in the end.
-    let left = Outcome::ChangedByOthers {
+    let left = KnobOutcome::ChangedByOthers {
         found: "Auto".to_owned(),
     };
     let cases = [
-        ("Disabled", Outcome::PutBack, "Enabled"),
-        ("Enabled", Outcome::AlreadyBack, "Enabled"),
+        ("Disabled", KnobOutcome::PutBack, "Enabled"),
+        ("Enabled", KnobOutcome::AlreadyBack, "Enabled"),
         ("Auto", left, "Auto"),
     ];
     for has_mark in [true, false] {
@@ -202,7 +202,7 @@ fn after_a_power_loss_no_value_of_the_new_boot_is_overwritten() {
             let stacked = run(apply(&host, &resolve(&text), journal()));
             assert!(matches!(stacked, Err(TuneError::Active { .. })));
             let rows = run(revert(&host, journal())).unwrap();
-            assert_eq!(outcomes(&rows), [&Outcome::Rebooted, outcome]);
+            assert_eq!(outcomes(&rows), [&KnobOutcome::Rebooted, outcome]);
             assert_eq!(host.get(FIRMWARE).unwrap().trim(), *finally);
             assert_eq!(host.get(THP).unwrap(), "[always] madvise never\n");
             assert_eq!(run(status(&host, journal())).unwrap(), Status::None);
@@ -238,7 +238,7 @@ fn what_a_scheduler_sets_anew_is_put_back_with_it() {
             let _ = run(release(&host, &applied, journal()));
             host.ops_left.set(None);
             let rows = run(revert(&host, journal())).unwrap();
-            let fine = [Outcome::PutBack, Outcome::AlreadyBack];
+            let fine = [KnobOutcome::PutBack, KnobOutcome::AlreadyBack];
             assert!(
                 rows.iter().all(|row| fine.contains(&row.outcome)),
                 "{rows:?}"
@@ -313,7 +313,7 @@ fn what_somebody_else_set_beside_a_knob_is_left() {
         holds("at once", &[]);
         let theirs = rows
             .iter()
-            .filter(|row| matches!(row.outcome, Outcome::ChangedByOthers { .. }));
+            .filter(|row| matches!(row.outcome, KnobOutcome::ChangedByOthers { .. }));
         assert_eq!(
             theirs.map(|row| row.path.as_str()).collect::<Vec<_>>(),
             told,
@@ -410,14 +410,14 @@ fn settings_that_change_one_another_are_put_back_and_one_that_cannot_be_is_named
     let host = host.quirk(&format!("{queue}/scheduler"), Quirk::Resets(Vec::new()));
     let applied = run(apply(&host, &profile, journal())).unwrap();
     let rows = run(release(&host, &applied, journal())).unwrap();
-    assert_eq!(outcomes(&rows), [&Outcome::PutBack]);
+    assert_eq!(outcomes(&rows), [&KnobOutcome::PutBack]);
     assert_eq!(contents(folder.path()), before);
     let resets = Quirk::Resets(vec![(idle.clone(), "8")]);
     let host = host.quirk(&format!("{queue}/scheduler"), resets);
     let applied = run(apply(&host, &profile, journal())).unwrap();
     let rows = run(release(&host, &applied, journal())).unwrap();
     let reason = format!("{idle} was reset with it: {idle}: the knob refuses");
-    assert_eq!(outcomes(&rows), [&Outcome::Failed { reason }]);
+    assert_eq!(outcomes(&rows), [&KnobOutcome::Failed { reason }]);
 }
 
 #[test]
