@@ -53,7 +53,8 @@ const IMPURE: [&str; 9] = [
 ];
 
 /// Outside crates that have one home each.
-const HOMES: [(&str, &[&str]); 13] = [
+const HOMES: [(&str, &[&str]); 14] = [
+    ("postcard", &["machine/"]),
     ("toml", &["config/"]),
     ("kdl", &["config/profile"]),
     ("petgraph", &["plan/"]),
