@@ -1,5 +1,4 @@
-//! Owns the time of a pick among 230,000 ready steps, and how far simulated schedules are from the shortest.
-//! Does not know real durations: those of the simulation are heavy-tailed (Pareto).
+//! The time of a pick among 230,000 ready steps, and how far simulated schedules are from the shortest.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

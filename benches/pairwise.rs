@@ -1,5 +1,4 @@
-//! Owns the time that pairwise covering arrays take.
-//! Does not know how many rows they have: a unit test holds that.
+//! The time that pairwise covering arrays take.
 
 use matrix::plan::pairwise::pairwise;
 

@@ -1,5 +1,4 @@
-//! Owns the time that profiles, environments and monitors take on this machine.
-//! Does not know whether they do the right thing: tests hold that.
+//! The time that profiles, environments and monitors take on this machine.
 //!
 //! `cargo bench --bench tune` prints the figures. Knobs are files in memory, as the kernel's are, and are
 //! set by the code that sets those; the journal is on the disk that holds temporary files.

@@ -1,5 +1,4 @@
-//! Owns the command line: its types, the exit codes, one module a verb.
-//! Does not know how anything is done.
+//! The command line: its types, the exit codes, one module a verb.
 
 mod accept;
 mod calibrate;

@@ -1,5 +1,4 @@
-//! Owns the way into the program: arguments in, exit code out.
-//! Does not know what a verb does.
+//! The way into the program: arguments in, exit code out.
 
 fn main() -> std::process::ExitCode {
     matrix::cli::main()

@@ -1,5 +1,4 @@
-//! Owns builds beside each other, and those cut short: by a kill, a full disk, another run of the same matrix.
-//! Does not know what is measured with what was built.
+//! Builds beside each other, and those cut short: by a kill, a full disk, another run of the same matrix.
 
 #[allow(dead_code)]
 #[path = "run/lab.rs"]

@@ -1,5 +1,4 @@
-//! Owns the scenario runner: each folder below `tests/cases` is a scenario, each `.txt` in it a transcript.
-//! Does not know what a scenario is about.
+//! The scenario runner: each folder below `tests/cases` is a scenario, each `.txt` in it a transcript.
 //!
 //! A transcript is a list of commands, each a line `$ matrix …`, followed by what it printed. They run in
 //! a copy of the folder. To write one, put down the `$` lines alone and run with `MATRIX_UPDATE=1`; to

@@ -1,5 +1,4 @@
-//! Owns the tests of change points and of what a night adds to them, as a caller sees them.
-//! Does not know how they are looked for.
+//! The tests of change points and of what a night adds to them, as a caller sees them.
 
 use matrix::judge::changepoint::{ChangeKind, DetectorOptions, changes};
 use matrix::judge::history::{ChangeStanding, append, review};

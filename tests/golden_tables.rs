@@ -1,5 +1,4 @@
-//! Owns the check against tables that LKP and mmtests printed, where they are at hand.
-//! Does not know how a report lays them out.
+//! The check against tables that LKP and mmtests printed, where they are at hand.
 
 use matrix::base::sample::Better;
 use matrix::judge::table::{lkp_change, mmtests_percent, mmtests_verdict};

@@ -1,5 +1,4 @@
-//! Owns end-to-end tests of what is remembered: the order of versions, machines that changed, what is accepted.
-//! Does not know how a change point is found.
+//! End-to-end tests of what is remembered: the order of versions, machines that changed, what is accepted.
 
 #[allow(dead_code)]
 #[path = "run/lab.rs"]

@@ -1,5 +1,4 @@
-//! Owns the tests of comparisons and verdicts as a caller sees them.
-//! Does not know the estimators' own tests: those stand beside them in `judge`.
+//! The tests of comparisons and verdicts as a caller sees them.
 
 use matrix::base::sample::{Better, Sample};
 use matrix::judge::stats::{POOLED_MIN, Prior, pooled};

@@ -1,5 +1,4 @@
-//! Owns the tests of verdicts from end to end: real runs of `matrix` on `null` machines, and plain files.
-//! Does not know how a statistic is computed.
+//! The tests of verdicts from end to end: real runs of `matrix` on `null` machines, and plain files.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Owns end-to-end tests of what is around measurements: profiles, environments, marks, monitors.
-//! Does not know how a knob is set; it reads the kernel's own files before and after.
+//! End-to-end tests of what is around measurements: profiles, environments, marks, monitors.
 //!
 //! Knobs are real ones that hardly anything depends on. Only root can set them: tests that do say so
 //! and return where others run them.

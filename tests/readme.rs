@@ -1,5 +1,4 @@
-//! Owns what a newcomer reads: README's commands run, documented keys and codes are the program's own.
-//! Does not know how they come about; nothing is measured: machines are `null`, or run `echo`.
+//! What a newcomer reads: README's commands run, documented keys and codes are the program's own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,4 @@
-//! Owns what happens when somebody closes the streams that `matrix` writes to.
-//! Does not know what is written.
+//! What happens when somebody closes the streams that `matrix` writes to.
 
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
-//! Owns tests of versions: what a commit builds and measures, and what is said of bad versions.
-//! Does not know how git is asked, nor how keys come about.
+//! Tests of versions: what a commit builds and measures, and what is said of bad versions.
 
 #[allow(dead_code)]
 #[path = "run/lab.rs"]

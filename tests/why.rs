@@ -1,5 +1,4 @@
-//! Owns the test that `plan --why` is exact: one input changes, and that one is named on each step that reruns.
-//! Does not know how a reason is found.
+//! The test that `plan --why` is exact: one input changes, and that one is named on each step that reruns.
 //!
 //! `MATRIX_MUTATIONS=1000` makes as many changes, 200 otherwise.
 

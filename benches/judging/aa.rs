@@ -1,5 +1,4 @@
-//! Owns protocol AA: one version against itself, and with a few true shifts among many.
-//! Does not know how a verdict is reached.
+//! Protocol AA: one version against itself, and with a few true shifts among many.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Owns protocol CP: one step in real noise, found or not, and false points in quiet series.
-//! Does not know how a change is detected.
+//! Protocol CP: one step in real noise, found or not, and false points in quiet series.
 
 use matrix::judge::changepoint::{DetectorOptions, changes};
 use matrix::judge::history::append;

@@ -1,5 +1,4 @@
-//! Owns seeded random numbers and the residuals of real series that noise is drawn from.
-//! Does not know the protocols.
+//! Seeded random numbers and the residuals of real series that noise is drawn from.
 
 use std::path::PathBuf;
 

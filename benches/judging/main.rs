@@ -1,5 +1,4 @@
-//! Owns the figures of `judge`: prints `figure | measured | asked` for each protocol.
-//! Does not know what a figure is good for: docs/figures.md says it.
+//! The figures of `judge`: prints `figure | measured | asked` for each protocol.
 //!
 //! `cargo bench --bench judging -- [quick] [aa] [cp] [tcpd] [speed]`
 

@@ -1,5 +1,4 @@
-//! Owns the speed figures: many long series analysed anew, and one night appended.
-//! Does not know whether the answers are right.
+//! The speed figures: many long series analysed anew, and one night appended.
 
 use std::time::Instant;
 

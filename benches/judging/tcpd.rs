@@ -1,5 +1,4 @@
-//! Owns the protocol on TCPD: F1 and covering against five annotators (van den Burg & Williams, 2020).
-//! Does not know how a change is detected.
+//! The protocol on TCPD: F1 and covering against five annotators (van den Burg & Williams, 2020).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Owns the diagnostic: what is wrong, where, and what to do about it.
-//! Does not know how one is drawn (report/diagnose does) nor where texts come from.
+//! The diagnostic: what is wrong, where, and what to do about it.
 
 use std::ops::Range;
 

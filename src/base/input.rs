@@ -1,5 +1,4 @@
-//! Owns the inputs of steps as a person would read them: those of now, and those of earlier sessions.
-//! Does not know what a step is, nor where they are kept.
+//! The inputs of steps as a person would read them: those of now, and those of earlier sessions.
 
 use std::collections::HashMap;
 

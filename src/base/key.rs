@@ -1,5 +1,4 @@
-//! Owns the key: the content hash of all that a step's result depends on.
-//! Does not know what a step is.
+//! The key: the content hash of all that a step's result depends on.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,5 +1,4 @@
-//! Owns the path pattern: which paths of a source tree `subject.paths` and `affects.paths` mean.
-//! Does not know git nor any file system.
+//! The path pattern: which paths of a source tree `subject.paths` and `affects.paths` mean.
 
 use std::fmt;
 

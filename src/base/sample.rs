@@ -1,5 +1,4 @@
-//! Owns metric and sample: what was measured, in which unit, which direction is better.
-//! Does not know which program printed it nor where it is kept.
+//! Metric and sample: what was measured, in which unit, which direction is better.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,4 @@
-//! Owns sizes, durations, percentages and how numbers are written for people.
-//! Does not know what they measure.
+//! Sizes, durations, percentages and how numbers are written for people.
 
 use std::time::Duration;
 

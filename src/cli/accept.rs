@@ -1,5 +1,4 @@
-//! Owns `matrix accept`: whose changes are accepted, by whom and why.
-//! Does not know what follows from it.
+//! `matrix accept`: whose changes are accepted, by whom and why.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Owns `matrix calibrate`.
-//! Does not know how noise becomes a number of repetitions.
+//! `matrix calibrate`.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

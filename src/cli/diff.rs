@@ -1,5 +1,4 @@
-//! Owns `matrix plan --from A --to B` and `--base FILE`: what a commit or an edited matrix changes.
-//! Does not know how keys come about.
+//! `matrix plan --from A --to B` and `--base FILE`: what a commit or an edited matrix changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

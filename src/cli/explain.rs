@@ -1,5 +1,4 @@
-//! Owns `matrix explain`.
-//! Does not know how a cell comes about.
+//! `matrix explain`.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,4 @@
-//! Owns `matrix gc`.
-//! Does not know what an artifact is.
+//! `matrix gc`.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

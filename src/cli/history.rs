@@ -1,5 +1,4 @@
-//! Owns `matrix history` and `matrix changes`.
-//! Does not know how a change point is found.
+//! `matrix history` and `matrix changes`.
 
 use std::path::PathBuf;
 

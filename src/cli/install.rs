@@ -1,5 +1,4 @@
-//! Owns `--install`: what a matrix requires of the machine, by the system's package manager.
-//! Does not know which cells need it.
+//! `--install`: what a matrix requires of the machine, by the system's package manager.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Owns the way from a path on the command line to a looked-up plan.
-//! Does not know what is done with it.
+//! The way from a path on the command line to a looked-up plan.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

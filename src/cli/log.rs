@@ -1,5 +1,4 @@
-//! Owns `matrix log`.
-//! Does not know what an attempt was made for.
+//! `matrix log`.
 
 use clap::Args;
 use serde_json::json;

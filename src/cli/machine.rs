@@ -1,5 +1,4 @@
-//! Owns `matrix machine`: a profile by hand, and what this machine is like.
-//! Does not know how a knob is set, nor what is measured.
+//! `matrix machine`: a profile by hand, and what this machine is like.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
-//! Owns `matrix parse`.
-//! Does not know how a parser reads.
+//! `matrix parse`.
 
 use std::io::Read;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! Owns what verbs about the past share: a matrix's series by the names that people use.
-//! Does not know what a verb does with them.
+//! What verbs about the past share: a matrix's series by the names that people use.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Owns `matrix plan`.
-//! Does not know how steps come about.
+//! `matrix plan`.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Owns the way from a profile's name to its text: a file, else one that is built in.
-//! Does not know what is in one.
+//! The way from a profile's name to its text: a file, else one that is built in.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

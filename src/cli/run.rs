@@ -1,5 +1,4 @@
-//! Owns `matrix run` and `matrix compare`.
-//! Does not know how a step is carried out, nor how a verdict comes about.
+//! `matrix run` and `matrix compare`.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

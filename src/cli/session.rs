@@ -1,5 +1,4 @@
-//! Owns a session: what is chosen is built and measured on each machine, machines side by side.
-//! Does not know what is shown of it, nor how a step is carried out.
+//! A session: what is chosen is built and measured on each machine, machines side by side.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

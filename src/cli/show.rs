@@ -1,5 +1,4 @@
-//! Owns standard output and standard error: results on the one, everything else on the other.
-//! Does not know what is shown.
+//! Standard output and standard error: results on the one, everything else on the other.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};

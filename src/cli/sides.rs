@@ -1,5 +1,4 @@
-//! Owns `matrix compare --csv`: a comparison of a plain file.
-//! Does not know how a verdict comes about.
+//! `matrix compare --csv`: a comparison of a plain file.
 
 use std::path::Path;
 

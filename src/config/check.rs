@@ -1,5 +1,4 @@
-//! Owns the checks between parts of a matrix: names that refer to each other, rings, axes never used.
-//! Does not know how a part is written in TOML, nor which cells there are.
+//! The checks between parts of a matrix: names that refer to each other, rings, axes never used.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Owns the way from TOML text to a [`Matrix`]: which keys there are, their kinds and defaults.
-//! Does not know whether names that refer to each other fit (config/check does).
+//! The way from TOML text to a [`Matrix`]: which keys there are, their kinds and defaults.
 
 mod judging;
 mod monitors;

@@ -1,5 +1,4 @@
-//! Owns the declared matrix: what a matrix file says, with the place of each thing.
-//! Does not know cells, steps or what is stored.
+//! The declared matrix: what a matrix file says, with the place of each thing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

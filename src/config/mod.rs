@@ -1,5 +1,4 @@
-//! Owns the way from text to declared values: matrices, profiles, hooks; returns all diagnostics.
-//! Knows no file system: texts and a loader come in as values.
+//! The way from text to declared values: matrices, profiles, hooks; returns all diagnostics.
 
 mod check;
 pub mod decode;

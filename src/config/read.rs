@@ -1,5 +1,4 @@
-//! Owns the strict reader of TOML tables: wrong types and unknown keys become diagnostics.
-//! Does not know which keys a matrix has.
+//! The strict reader of TOML tables: wrong types and unknown keys become diagnostics.
 
 use std::time::Duration;
 

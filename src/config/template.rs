@@ -1,5 +1,4 @@
-//! Owns templates and expressions: compiling, the names they mention, rendering, evaluating.
-//! Does not know what a name stands for: values come in as a [`Context`].
+//! Templates and expressions: compiling, the names they mention, rendering, evaluating.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Owns an axis value: what a user wrote, and its label in cell names.
-//! Does not know which axis it belongs to.
+//! An axis value: what a user wrote, and its label in cell names.
 
 use toml::de::DeValue;
 

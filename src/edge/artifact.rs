@@ -1,5 +1,4 @@
-//! Owns artifacts: their content as a key, and the folder that keeps them by content.
-//! Does not know how they were built.
+//! Artifacts: their content as a key, and the folder that keeps them by content.
 
 use std::fs;
 use std::io;

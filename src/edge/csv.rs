@@ -1,5 +1,4 @@
-//! Owns reading series and comparisons from CSV files.
-//! Does not know what is looked for in them.
+//! Reading series and comparisons from CSV files.
 
 use std::collections::HashMap;
 use std::path::Path;

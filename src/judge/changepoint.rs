@@ -1,5 +1,4 @@
-//! Owns the detector of change points: where the level of a series moved.
-//! Does not know which revision a point belongs to, nor what has been reported before.
+//! The detector of change points: where the level of a series moved.
 
 use std::array::from_fn;
 

@@ -1,5 +1,4 @@
-//! Owns the comparison of two sides of a metric: shift, interval and p-value.
-//! Does not know which family a comparison belongs to, nor who is told.
+//! The comparison of two sides of a metric: shift, interval and p-value.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Owns the second look: which findings are measured again, for how long, and what both looks say together.
-//! Does not know how a rerun is made.
+//! The second look: which findings are measured again, for how long, and what both looks say together.
 
 use std::collections::BTreeMap;
 

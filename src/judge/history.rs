@@ -1,5 +1,4 @@
-//! Owns what one more night adds to a series: reported changes stand, only the tail is looked at.
-//! Does not know where series and reports are kept.
+//! What one more night adds to a series: reported changes stand, only the tail is looked at.
 
 use serde::Serialize;
 

@@ -1,5 +1,4 @@
-//! Owns the way from samples to verdicts. Pure functions; each names its formula and source.
-//! Knows no file, process, clock or database.
+//! The way from samples to verdicts. Pure functions; each names its formula and source.
 
 pub mod changepoint;
 pub mod compare;

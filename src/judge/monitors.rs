@@ -1,5 +1,4 @@
-//! Owns which monitors moved together with a verdict.
-//! Does not know what they watch: what moves is a hint, never a verdict.
+//! Which monitors moved together with a verdict.
 
 use serde::Serialize;
 

@@ -1,5 +1,4 @@
-//! Owns what a number of repetitions can show: the smallest effect, the repetitions that one needs.
-//! Does not know where a noise level comes from.
+//! What a number of repetitions can show: the smallest effect, the repetitions that one needs.
 
 use super::stats::student_quantile;
 

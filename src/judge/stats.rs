@@ -1,5 +1,4 @@
-//! Owns estimators, intervals and tests on slices of numbers.
-//! Does not know what was measured, nor which direction is better.
+//! Estimators, intervals and tests on slices of numbers.
 
 use statrs::function::beta::beta_reg;
 use statrs::function::erf::{erf_inv, erfc};

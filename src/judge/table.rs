@@ -1,5 +1,4 @@
-//! Owns the columns of other systems' comparison tables, as those systems print them.
-//! Does not know whether a change means anything: our own verdict stands beside them.
+//! The columns of other systems' comparison tables, as those systems print them.
 
 use crate::base::sample::Better;
 

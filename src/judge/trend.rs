@@ -1,5 +1,4 @@
-//! Owns trends and seasons of a series: straight lines between bends, and what comes back with a period.
-//! Does not know levels but as what lines are weighed against.
+//! Trends and seasons of a series: straight lines between bends, and what comes back with a period.
 
 use super::changepoint::{DetectorOptions, SeriesNoise};
 use super::stats;

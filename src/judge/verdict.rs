@@ -1,5 +1,4 @@
-//! Owns the question put to two sides of a metric, and the word for its answer.
-//! Does not know how a shift is estimated, nor who is told.
+//! The question put to two sides of a metric, and the word for its answer.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,4 @@
-//! Owns files of named numbers, as the kernel writes them: reading them beside a step, rates and means.
-//! Does not know which files they are, nor what is done meanwhile.
+//! Files of named numbers, as the kernel writes them: reading them beside a step, rates and means.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Owns the look at what else a machine is doing: load, steal, throttling, heavy processes.
-//! Does not know what is measured.
+//! The look at what else a machine is doing: load, steal, throttling, heavy processes.
 //!
 //! The load average is kept but not judged: for minutes it tells of the run that has just ended.
 //! What counts is what the CPUs do in the moment before a measurement.

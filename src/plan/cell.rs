@@ -1,5 +1,4 @@
-//! Owns cells: the product of the axes without what is excluded, with what is included; their names.
-//! Does not know steps.
+//! Cells: the product of the axes without what is excluded, with what is included; their names.
 
 use std::collections::HashSet;
 

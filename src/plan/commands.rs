@@ -1,5 +1,4 @@
-//! Owns what a step's commands are once every name stands for something: folders, programs, values.
-//! Does not know whether the folders exist.
+//! What a step's commands are once every name stands for something: folders, programs, values.
 
 use std::time::Duration;
 

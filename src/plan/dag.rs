@@ -1,5 +1,4 @@
-//! Owns the plan: steps, what they depend on, what is stored and what is to be done.
-//! Does not know how a step is carried out nor where results are kept.
+//! The plan: steps, what they depend on, what is stored and what is to be done.
 
 use std::collections::BTreeMap;
 

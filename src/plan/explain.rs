@@ -1,5 +1,4 @@
-//! Owns the explanation of one cell: its values, its commands, who shares its steps, why it runs.
-//! Does not know how it is shown.
+//! The explanation of one cell: its values, its commands, who shares its steps, why it runs.
 
 use serde::Serialize;
 

@@ -1,5 +1,4 @@
-//! Owns how the key of a step comes from what its result depends on.
-//! Does not know where the digests of programs and artifacts come from.
+//! How the key of a step comes from what its result depends on.
 //!
 //! A key is the sum, modulo 2^128, of one digest for each input of the step: each word of its
 //! command, each set-up, the artifact, the machine's tools. (An incremental hash in the sense of

@@ -1,5 +1,4 @@
-//! Owns the order of steps that wait for each other: the ready one with the longest way to the end first.
-//! Does not know what a step is, nor how long one took.
+//! The order of steps that wait for each other: the ready one with the longest way to the end first.
 //!
 //! List scheduling by the critical path (Graham, 1966; Hu, 1961): with *m* slots no schedule that keeps
 //! all slots busy where it can takes longer than `work / m + (1 - 1 / m) * critical path`.

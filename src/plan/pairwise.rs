@@ -1,5 +1,4 @@
-//! Owns pairwise covering arrays: few rows in which every two values of two axes meet that can.
-//! Does not know what an axis value means, nor who wrote a rule.
+//! Pairwise covering arrays: few rows in which every two values of two axes meet that can.
 //!
 //! Rows are built one at a time, each the best of many random greedy ones (AETG: Cohen, Dalal,
 //! Fredman, Patton 1997, "The AETG system", IEEE TSE 23(7)), and each is then improved one value at

@@ -1,5 +1,4 @@
-//! Owns projections: a cell seen through some of its axes, as one number; and tables over them.
-//! Does not know what an axis means.
+//! Projections: a cell seen through some of its axes, as one number; and tables over them.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Owns what names stand for in a cell: which axes a name needs, and the context to render with.
-//! Does not know what is rendered.
+//! What names stand for in a cell: which axes a name needs, and the context to render with.
 
 use crate::base::diag::Diagnostic;
 use crate::config::matrix::Matrix;

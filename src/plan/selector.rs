@@ -1,5 +1,4 @@
-//! Owns slips in what cells are selected by: values that an axis does not have.
-//! Does not know how an expression is evaluated.
+//! Slips in what cells are selected by: values that an axis does not have.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! Owns which steps there are: what each depends on, which cells share it, its key.
-//! Does not know what is stored, nor how a step is carried out.
+//! Which steps there are: what each depends on, which cells share it, its key.
 
 use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;

@@ -1,5 +1,4 @@
-//! Owns why a step runs: which of its inputs changed since it was last run, from what to what.
-//! Does not know where the old inputs are kept.
+//! Why a step runs: which of its inputs changed since it was last run, from what to what.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

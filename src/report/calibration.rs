@@ -1,5 +1,4 @@
-//! Owns the model and the text of a calibration.
-//! Does not know how it was measured.
+//! The model and the text of a calibration.
 
 use std::fmt::Write as _;
 

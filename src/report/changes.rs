@@ -1,5 +1,4 @@
-//! Owns the model and the text of series: their change points, one cause one line, and their course.
-//! Does not know where series come from.
+//! The model and the text of series: their change points, one cause one line, and their course.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

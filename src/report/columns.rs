@@ -1,5 +1,4 @@
-//! Owns comparisons in the columns of LKP and mmtests, each row with our own verdict beside it.
-//! Does not know how those systems format a number (judge/table does).
+//! Comparisons in the columns of LKP and mmtests, each row with our own verdict beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
-//! Owns how diagnostics look: file, line, the text underlined, the remedy.
-//! Does not know what is wrong.
+//! How diagnostics look: file, line, the text underlined, the remedy.
 
 use std::fmt::Write as _;
 

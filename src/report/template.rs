@@ -1,5 +1,4 @@
-//! Owns faces made by templates that a user may change: Markdown and whatever else is in `hooks/`.
-//! Does not know where a template's text is kept.
+//! Faces made by templates that a user may change: Markdown and whatever else is in `hooks/`.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;

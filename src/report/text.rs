@@ -1,5 +1,4 @@
-//! Owns the tables that a terminal shows: they fit its width.
-//! Does not know where the result comes from.
+//! The tables that a terminal shows: they fit its width.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
-//! Owns which environments are one and the same to samples, and what of two sides can be compared.
-//! Does not know what a comparison says, nor when a side is measured again.
+//! Which environments are one and the same to samples, and what of two sides can be compared.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

@@ -1,5 +1,4 @@
-//! Owns what steps depended on when they were run: kept at each run, told by `plan --why`.
-//! Does not know how a reason is found (plan/why does).
+//! What steps depended on when they were run: kept at each run, told by `plan --why`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

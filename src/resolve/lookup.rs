@@ -1,5 +1,4 @@
-//! Owns what the store knows of a plan: finished rounds, samples, durations, failures.
-//! Does not know how it is kept.
+//! What the store knows of a plan: finished rounds, samples, durations, failures.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;

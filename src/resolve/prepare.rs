@@ -1,5 +1,4 @@
-//! Owns what must be known of the machines before planning: programs, their digests, what is missing.
-//! Does not know which steps there are.
+//! What must be known of the machines before planning: programs, their digests, what is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

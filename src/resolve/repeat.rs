@@ -1,5 +1,4 @@
-//! Owns the repetition rule: whether a cell was measured often enough.
-//! Does not know how a cell is measured.
+//! The repetition rule: whether a cell was measured often enough.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Owns the samples of a plan's run steps, in little room: a million of them are held at once.
-//! Does not know what is said of them.
+//! The samples of a plan's run steps, in little room: a million of them are held at once.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Owns which steps are measured though they are stored, and which are left out though they are not.
-//! Does not know how the command line says so, nor how a step is carried out.
+//! Which steps are measured though they are stored, and which are left out though they are not.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

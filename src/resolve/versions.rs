@@ -1,5 +1,4 @@
-//! Owns the versions of a run: which commits they are, and what of their sources counts.
-//! Does not know how a version is built.
+//! The versions of a run: which commits they are, and what of their sources counts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,5 +1,4 @@
-//! Owns making the builds that a plan needs: check-out, recipe, artifacts.
-//! Does not know which builds are needed, nor what is measured with them.
+//! Making the builds that a plan needs: check-out, recipe, artifacts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,5 +1,4 @@
-//! Owns small things that every step does with a host: commands, folders, logs.
-//! Does not know what a step is for.
+//! Small things that every step does with a host: commands, folders, logs.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,4 @@
-//! Owns the order of a run: a state machine from events to the next action on each machine. Pure.
-//! Does not know how an action is carried out, nor what time it is.
+//! The order of a run: a state machine from events to the next action on each machine. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

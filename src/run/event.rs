@@ -1,5 +1,4 @@
-//! Owns the events of a run: one stream that progress, `--events` and reports read.
-//! Does not know who listens.
+//! The events of a run: one stream that progress, `--events` and reports read.
 
 use serde::Serialize;
 

@@ -1,5 +1,4 @@
-//! Owns carrying out a run: actions of the dispatcher on hosts, samples into the store, events out.
-//! Does not know in which order steps come (run/dispatch does) nor what a result means.
+//! Carrying out a run: actions of the dispatcher on hosts, samples into the store, events out.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

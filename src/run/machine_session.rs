@@ -1,5 +1,4 @@
-//! Owns what is around measurements: profiles in force, environments, marks of doubtful samples.
-//! Does not know what is measured.
+//! What is around measurements: profiles in force, environments, marks of doubtful samples.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

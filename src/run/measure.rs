@@ -1,5 +1,4 @@
-//! Owns one measurement: the command, its output as readings, the readings as a sample.
-//! Does not know whether another round is wanted.
+//! One measurement: the command, its output as readings, the readings as a sample.
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::dispatch::{Completed, MeasureOutcome};

@@ -1,5 +1,4 @@
-//! Owns monitors: side measurements that run beside the measured step and never spoil a sample.
-//! Does not know what a column or a counter means.
+//! Monitors: side measurements that run beside the measured step and never spoil a sample.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Owns the samples of a `null` machine: generated from a seed, the same for the same seed.
-//! Does not know what a real machine would measure.
+//! The samples of a `null` machine: generated from a seed, the same for the same seed.
 
 use crate::base::key::{Key, KeyHasher};
 

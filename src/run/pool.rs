@@ -1,5 +1,4 @@
-//! Owns futures that go on side by side, of which the first to end is taken out.
-//! Does not know what they do.
+//! Futures that go on side by side, of which the first to end is taken out.
 
 use std::future::Future;
 use std::task::Poll;

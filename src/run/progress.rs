@@ -1,5 +1,4 @@
-//! Owns how a run is followed on a terminal: bars where there is one, plain lines elsewhere.
-//! Does not know what a step does: it reads events.
+//! How a run is followed on a terminal: bars where there is one, plain lines elsewhere.
 
 use std::io::Write;
 use std::time::{Duration, Instant};

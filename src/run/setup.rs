@@ -1,5 +1,4 @@
-//! Owns making a set-up and undoing it, and putting away what a dead run had left.
-//! Does not know when that is due.
+//! Making a set-up and undoing it, and putting away what a dead run had left.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

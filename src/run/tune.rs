@@ -1,5 +1,4 @@
-//! Owns when a machine's host profile is resolved, applied and put back, also after a dead run.
-//! Does not know how a knob is set (edge/tune does).
+//! When a machine's host profile is resolved, applied and put back, also after a dead run.
 
 use super::event::Event;
 use super::execute::{RunError, Site};

@@ -1,5 +1,4 @@
-//! Owns what each cell measured, in little room: a name is made when it is shown.
-//! Does not know what is compared with what.
+//! What each cell measured, in little room: a name is made when it is shown.
 
 use serde::{Serialize, Serializer};
 

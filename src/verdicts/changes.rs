@@ -1,5 +1,4 @@
-//! Owns the change points of a matrix's series: what was told stands, what is new, what else changed there.
-//! Does not know how a change point is found (judge does), nor how it is shown.
+//! The change points of a matrix's series: what was told stands, what is new, what else changed there.
 
 use std::collections::{BTreeMap, HashMap};
 

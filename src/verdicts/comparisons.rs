@@ -1,5 +1,4 @@
-//! Owns the comparisons that a plan asks for, and their answers as one family.
-//! Does not know how they are shown, nor how a finding is measured again.
+//! The comparisons that a plan asks for, and their answers as one family.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

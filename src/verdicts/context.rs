@@ -1,5 +1,4 @@
-//! Owns what stands beside verdicts: differing environments, doubtful samples, monitors that moved.
-//! Does not know how it is shown.
+//! What stands beside verdicts: differing environments, doubtful samples, monitors that moved.
 
 use std::collections::{BTreeMap, HashMap};
 

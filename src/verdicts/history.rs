@@ -1,5 +1,4 @@
-//! Owns the past of a matrix: its series over versions, the noise in them, what was accepted.
-//! Does not know where a series changed.
+//! The past of a matrix: its series over versions, the noise in them, what was accepted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

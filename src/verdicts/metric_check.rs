@@ -1,5 +1,4 @@
-//! Owns metrics that take a name which the parser never gave: what is stored has others.
-//! Does not know what becomes of a metric without samples.
+//! Metrics that take a name which the parser never gave: what is stored has others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

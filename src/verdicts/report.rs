@@ -1,5 +1,4 @@
-//! Owns the model of a result: every face (text, template, JSON) shows this and nothing else.
-//! Does not know how a face looks.
+//! The model of a result: every face (text, template, JSON) shows this and nothing else.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Owns what is measured beside what is missing: `--fresh`, `--failed`, `--max-age`, `--budget`.
-//! Does not know how plans are shown: the scenarios in `tests/cases` do.
+//! What is measured beside what is missing: `--fresh`, `--failed`, `--max-age`, `--budget`.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
-//! Owns `kill -9` at any moment: the next run puts away what is left and goes on.
-//! Does not know signals that `matrix` can answer.
+//! `kill -9` at any moment: the next run puts away what is left and goes on.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

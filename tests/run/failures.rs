@@ -1,5 +1,4 @@
-//! Owns steps that fail: each has its reason, set-ups are undone, all other cells are measured.
-//! Does not know failures of the state or of the command line.
+//! Steps that fail: each has its reason, set-ups are undone, all other cells are measured.
 
 use std::fs;
 

@@ -1,5 +1,4 @@
-//! Owns SIGINT and SIGTERM: what still ends, what is undone, what is not called a failure.
-//! Does not know kills that cannot be answered.
+//! SIGINT and SIGTERM: what still ends, what is undone, what is not called a failure.
 
 use rustix::process::Signal;
 

@@ -1,5 +1,4 @@
-//! Owns a folder with a matrix, its state and a log, and all that a test asks about a run in it.
-//! Does not know what is tested.
+//! A folder with a matrix, its state and a log, and all that a test asks about a run in it.
 
 use std::collections::BTreeMap;
 use std::fs;

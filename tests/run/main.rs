@@ -1,5 +1,4 @@
-//! Owns end-to-end tests of `matrix run`: real programs, a matrix of each test's own, a real store.
-//! Does not know how anything is done inside: it sees exit codes, documents, events and the machine.
+//! End-to-end tests of `matrix run`: real programs, a matrix of each test's own, a real store.
 
 mod choices;
 mod crash;

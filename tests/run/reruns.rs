@@ -1,5 +1,4 @@
-//! Owns what a second `matrix run` measures: what is new, and in which order steps come.
-//! Does not know how a step can fail.
+//! What a second `matrix run` measures: what is new, and in which order steps come.
 
 use super::lab::{Lab, Ran, repeated};
 

@@ -1,5 +1,4 @@
-//! Owns two `matrix run` at one time: they take turns, and nothing is measured twice.
-//! Does not know what a single run does.
+//! Two `matrix run` at one time: they take turns, and nothing is measured twice.
 
 use super::lab::{Lab, Ran, repeated, shell, wait_until};
 

@@ -1,5 +1,4 @@
-//! Owns several things at once: slots of a machine, builds side by side, machines that do not wait.
-//! Does not know in which order steps are picked.
+//! Several things at once: slots of a machine, builds side by side, machines that do not wait.
 
 use rustix::process::Signal;
 

@@ -1,5 +1,4 @@
-//! Owns a state folder that is full, may not be written, or is damaged.
-//! Does not know how the store works.
+//! A state folder that is full, may not be written, or is damaged.
 
 use std::fs;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Owns what is around a run: missing programs, closed streams, colours, a bare environment.
-//! Does not know what is measured.
+//! What is around a run: missing programs, closed streams, colours, a bare environment.
 
 use std::process::Stdio;
 

@@ -1,5 +1,4 @@
-//! Owns a small git repository with a C program of two backends, and a matrix that measures it.
-//! Does not know what is changed in it.
+//! A small git repository with a C program of two backends, and a matrix that measures it.
 
 use std::fs;
 use std::process::Command;

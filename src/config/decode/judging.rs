@@ -1,5 +1,4 @@
-//! Owns decoding what bears on verdicts: comparisons, their confirmation, made-up effects.
-//! Does not know how anything is judged.
+//! Decoding what bears on verdicts: comparisons, their confirmation, made-up effects.
 
 use std::collections::BTreeMap;
 

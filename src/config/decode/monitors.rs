@@ -1,5 +1,4 @@
-//! Owns decoding `[[monitor]]`: programs that print, and files of counters, beside a measurement.
-//! Does not know how either is read.
+//! Decoding `[[monitor]]`: programs that print, and files of counters, beside a measurement.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Owns CPU lists as the kernel writes them: `0-3,8`.
-//! Does not know which CPUs a machine has.
+//! CPU lists as the kernel writes them: `0-3,8`.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Owns the way from KDL text to nodes, with the limits that keep the KDL parser from its faults.
-//! Does not know what a node is for.
+//! The way from KDL text to nodes, with the limits that keep the KDL parser from its faults.
 //!
 //! The `kdl` crate recurses for each nested block, each `/-` and each error that it recovers from:
 //! 64 KiB of garbage overflow any usual stack. So the structure (blocks, comments, strings, ends of

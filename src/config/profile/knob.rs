@@ -1,5 +1,4 @@
-//! Owns which file and value each kind of knob stands for.
-//! Does not know `when`, `extends`, nor which files a machine has.
+//! Which file and value each kind of knob stands for.
 
 use kdl::KdlValue;
 

@@ -1,5 +1,4 @@
-//! Owns host profiles: what a KDL file declares, and what is left of it on a machine with given facts.
-//! Does not know how a knob is set (edge/tune does), nor any file.
+//! Host profiles: what a KDL file declares, and what is left of it on a machine with given facts.
 
 mod cpus;
 mod kdl_lexer;

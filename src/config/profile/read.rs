@@ -1,5 +1,4 @@
-//! Owns the grammar of profiles: which nodes there are and what each declares.
-//! Does not know facts, other profiles, nor how a file is set.
+//! The grammar of profiles: which nodes there are and what each declares.
 
 use std::ops::RangeInclusive;
 

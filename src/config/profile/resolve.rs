@@ -1,5 +1,4 @@
-//! Owns what becomes of declared lines on one machine: `extends` and `when`.
-//! Does not know KDL, nor how an expression is evaluated.
+//! What becomes of declared lines on one machine: `extends` and `when`.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! Owns how one KDL value is read as a text, number, list; says what was expected instead.
-//! Does not know what the value is for.
+//! How one KDL value is read as a text, number, list; says what was expected instead.
 
 use std::ops::RangeInclusive;
 

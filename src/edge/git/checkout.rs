@@ -1,5 +1,4 @@
-//! Owns the checkout: a folder that is made to hold exactly one commit's tree, incrementally.
-//! Does not know what is built in it.
+//! The checkout: a folder that is made to hold exactly one commit's tree, incrementally.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,4 @@
-//! Owns what can go wrong with git, each in one line with a remedy.
-//! Does not know who is told.
+//! What can go wrong with git, each in one line with a remedy.
 
 use std::time::Duration;
 

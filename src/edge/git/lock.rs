@@ -1,5 +1,4 @@
-//! Owns the lock files that keep two processes out of one folder of ours.
-//! Does not know what they do there.
+//! The lock files that keep two processes out of one folder of ours.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;

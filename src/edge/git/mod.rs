@@ -1,5 +1,4 @@
-//! Owns what is asked of git: revisions, ranges, tree digests, checkouts and patches of a subject.
-//! Does not know what is built or measured, nor which versions are compared.
+//! What is asked of git: revisions, ranges, tree digests, checkouts and patches of a subject.
 //!
 //! Git is the program, called synchronously: all this happens while planning or between steps.
 //! A local repository is used in place and never written to: whatever has to be written (commits

@@ -1,5 +1,4 @@
-//! Owns patches on top of a commit: an mbox becomes commits in our own repository.
-//! Does not know who wrote them or what they are good for.
+//! Patches on top of a commit: an mbox becomes commits in our own repository.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! Owns how the git program is called: its environment, limits, time-outs, and its error words.
-//! Does not know what a call is for.
+//! How the git program is called: its environment, limits, time-outs, and its error words.
 
 use std::ffi::OsStr;
 use std::io::{Read, Write};

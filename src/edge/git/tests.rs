@@ -1,5 +1,4 @@
-//! Owns the tests of the git edge, against real repositories that it makes, and their helper.
-//! Does not know any other layer.
+//! The tests of the git edge, against real repositories that it makes, and their helper.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

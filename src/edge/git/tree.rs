@@ -1,5 +1,4 @@
-//! Owns the content key of a part of a tree, read through one long-lived `git cat-file`.
-//! Does not know which commits are of interest, nor why.
+//! The content key of a part of a tree, read through one long-lived `git cat-file`.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,4 @@
-//! Owns how a version of a subject is written: `REV`, `A..B`, `REV+series.mbox`, with a label.
-//! Does not know whether it exists.
+//! How a version of a subject is written: `REV`, `A..B`, `REV+series.mbox`, with a label.
 
 use std::path::PathBuf;
 

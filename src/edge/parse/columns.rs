@@ -1,5 +1,4 @@
-//! Owns reading tables: a header line with names, then rows of numbers (vmstat, iostat, CSV).
-//! Does not know what a column means, so readings have no unit but `%`, and no direction.
+//! Reading tables: a header line with names, then rows of numbers (vmstat, iostat, CSV).
 
 use std::collections::BTreeMap;
 

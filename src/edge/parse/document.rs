@@ -1,5 +1,4 @@
-//! Owns finding JSON documents in text that holds other lines too.
-//! Does not know what a document means.
+//! Finding JSON documents in text that holds other lines too.
 
 use serde_json::{Deserializer, Value};
 

@@ -1,5 +1,4 @@
-//! Owns reading fio's JSON, versions 2.1 to 3.42: which numbers were measured, in which unit.
-//! Does not know how a latency is joined over jobs (latency does), nor what a matrix asks for.
+//! Reading fio's JSON, versions 2.1 to 3.42: which numbers were measured, in which unit.
 //!
 //! Names of readings: `DIRECTION.iops`, `.bw` (bytes/s), `.io_bytes`, `.lat_mean`, `.clat_p99`,
 //! `.clat_p99.9` and so on (ns; `slat`, `clat`, `lat`), where DIRECTION is `read`, `write`, `trim`

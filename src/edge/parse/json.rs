@@ -1,5 +1,4 @@
-//! Owns reading any JSON document: each number is a reading, named by its path.
-//! Does not know what the numbers mean, so they have no unit and no direction.
+//! Reading any JSON document: each number is a reading, named by its path.
 
 use serde_json::Value;
 

@@ -1,5 +1,4 @@
-//! Owns what a program's output says: bytes in, readings or a refusal out.
-//! Does not know which program was started, nor what the readings are used for.
+//! What a program's output says: bytes in, readings or a refusal out.
 
 mod columns;
 mod document;

@@ -1,5 +1,4 @@
-//! Owns reading what `perf stat -x,` counts, with or without `-I`.
-//! Does not know which events there are.
+//! Reading what `perf stat -x,` counts, with or without `-I`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

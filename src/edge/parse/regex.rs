@@ -1,5 +1,4 @@
-//! Owns reading text by a regular expression with named groups.
-//! Does not know any program's format: the matrix gives the expression.
+//! Reading text by a regular expression with named groups.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,4 @@
-//! Owns reading text as programs print it: encodings, escapes, lines, numbers.
-//! Does not know any program's format.
+//! Reading text as programs print it: encodings, escapes, lines, numbers.
 
 use super::Found;
 

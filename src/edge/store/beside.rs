@@ -1,5 +1,4 @@
-//! Owns what was beside a measurement: marks of doubtful samples, outputs and values of monitors.
-//! Does not know what makes a sample doubtful, nor how a monitor is read.
+//! What was beside a measurement: marks of doubtful samples, outputs and values of monitors.
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};

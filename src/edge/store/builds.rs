@@ -1,5 +1,4 @@
-//! Owns what the store knows of builds, and of the inputs that steps had.
-//! Does not know how a build is made.
+//! What the store knows of builds, and of the inputs that steps had.
 
 use std::collections::HashMap;
 

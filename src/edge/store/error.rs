@@ -1,5 +1,4 @@
-//! Owns the store's errors: which file, what is wrong with it, and the remedy.
-//! Does not know what was being stored.
+//! The store's errors: which file, what is wrong with it, and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Owns series: the samples of one metric of one cell over all its versions, and where versions stand.
-//! Does not know what a change point is, nor git.
+//! Series: the samples of one metric of one cell over all its versions, and where versions stand.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,5 +1,4 @@
-//! Owns the journal of set-ups that are up: what has to be undone if this process dies.
-//! Does not know how to undo it, nor which sessions are alive.
+//! The journal of set-ups that are up: what has to be undone if this process dies.
 
 use rusqlite::params;
 

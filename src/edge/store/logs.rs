@@ -1,5 +1,4 @@
-//! Owns the logs of attempts: compressed in the database, in files beside it where they are older.
-//! Does not know what is in them.
+//! The logs of attempts: compressed in the database, in files beside it where they are older.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,5 +1,4 @@
-//! Owns looking up by key: what is finished, its samples, durations, last failures.
-//! Does not know how many cells share a key.
+//! Looking up by key: what is finished, its samples, durations, last failures.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Owns the store: sessions, attempts, samples and logs in one state folder, durable once recorded.
-//! Does not know what is planned, nor whether a session's process is still alive.
+//! The store: sessions, attempts, samples and logs in one state folder, durable once recorded.
 //!
 //! The state folder holds `matrix.db` (SQLite, with its `-wal` and `-shm`). The tables are in
 //! `schema_*.sql`, the view for people in `docs/store.md`. Calls block; a call that writes returns when

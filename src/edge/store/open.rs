@@ -1,5 +1,4 @@
-//! Owns opening the database file: is it ours, is it whole, is its schema current.
-//! Does not know what the tables are for.
+//! Opening the database file: is it ours, is it whole, is its schema current.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,4 @@
-//! Owns the form in which the points of a whole session are kept in one piece.
-//! Does not know where a piece is kept, nor what a point means.
+//! The form in which the points of a whole session are kept in one piece.
 
 use std::collections::BTreeSet;
 

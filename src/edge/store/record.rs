@@ -1,5 +1,4 @@
-//! Owns writing: sessions, attempts with their samples, environments.
-//! Does not know how they are looked up.
+//! Writing: sessions, attempts with their samples, environments.
 
 use std::time::Duration;
 

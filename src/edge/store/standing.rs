@@ -1,5 +1,4 @@
-//! Owns what was said about series: change points told, changes accepted, findings measured again.
-//! Does not know how any of it is found.
+//! What was said about series: change points told, changes accepted, findings measured again.
 
 use std::collections::HashMap;
 

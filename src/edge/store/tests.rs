@@ -1,5 +1,4 @@
-//! Owns the tests of what the store keeps and finds.
-//! Does not know what happens when a disk, a process or a file fails: `mishaps` does.
+//! The tests of what the store keeps and finds.
 
 mod mishaps;
 

@@ -1,5 +1,4 @@
-//! Owns the thread that writes results: those that come while it is busy share one sync.
-//! Does not know who waits for them.
+//! The thread that writes results: those that come while it is busy share one sync.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! Owns which files of a machine say what about it.
-//! Does not know how environments are kept or compared.
+//! Which files of a machine say what about it.
 
 use std::collections::BTreeMap;
 

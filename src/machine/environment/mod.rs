@@ -1,5 +1,4 @@
-//! Owns the environment: what was true of a machine when a sample was taken, and how two differ.
-//! Does not know samples, nor what changes from second to second (edge/quiet does).
+//! The environment: what was true of a machine when a sample was taken, and how two differ.
 //!
 //! An environment is a flat table of names and texts, so that it is stored once by its content and
 //! two of them are compared name by name.

@@ -1,5 +1,4 @@
-//! Owns which file system and disk a path is on.
-//! Does not know what is asked of them.
+//! Which file system and disk a path is on.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! Owns the tests of environments: a recorded machine, this machine, and two that differ.
-//! Does not know profiles.
+//! The tests of environments: a recorded machine, this machine, and two that differ.
 
 use std::path::Path;
 

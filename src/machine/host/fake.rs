@@ -1,5 +1,4 @@
-//! Owns a host that runs nothing: scripted answers, files in memory, and a log of what was asked.
-//! Does not know the real machine.
+//! A host that runs nothing: scripted answers, files in memory, and a log of what was asked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

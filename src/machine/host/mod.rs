@@ -1,5 +1,4 @@
-//! Owns the host trait: every file, process and lock of a machine goes through it.
-//! Does not know what a step is for.
+//! The host trait: every file, process and lock of a machine goes through it.
 
 pub mod fake;
 pub mod local;

@@ -1,5 +1,4 @@
-//! Owns the CPUs of the workload: a cgroup with a cpuset where there can be one, else affinity.
-//! Does not know the journal, nor what the workload is.
+//! The CPUs of the workload: a cgroup with a cpuset where there can be one, else affinity.
 
 use super::find::{read_op, value_of, write_op};
 use super::{KnobOutcome, Refusal, Reverted, service};

@@ -1,5 +1,4 @@
-//! Owns a fake machine: a folder that stands for the real `sys`, `proc` and `dev`.
-//! Does not know profiles.
+//! A fake machine: a folder that stands for the real `sys`, `proc` and `dev`.
 //!
 //! Its knobs refuse, clamp, or show their choices in brackets as the kernel's do. Being files, its
 //! state survives the process that uses it.

@@ -1,5 +1,4 @@
-//! Owns the way from knobs to files: patterns are expanded, files are read, what is missing is told.
-//! Does not know how a file is written.
+//! The way from knobs to files: patterns are expanded, files are read, what is missing is told.
 
 use std::collections::HashMap;
 use std::path::Path;

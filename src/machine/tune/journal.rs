@@ -1,5 +1,4 @@
-//! Owns the journal: what was on the machine before a profile was applied, kept through any crash.
-//! Does not know how a knob is found or set.
+//! The journal: what was on the machine before a profile was applied, kept through any crash.
 
 use std::path::{Path, PathBuf};
 

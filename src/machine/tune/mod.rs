@@ -1,5 +1,4 @@
-//! Owns applying a profile to a host and putting the host back as it was found.
-//! Does not know what is planned, nor how a profile is written.
+//! Applying a profile to a host and putting the host back as it was found.
 //!
 //! The order that makes a crash harmless: read the old values, write them into the journal durably,
 //! write the new ones, read those back. Whoever starts next finds the journal and reverts.

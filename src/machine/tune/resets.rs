@@ -1,5 +1,4 @@
-//! Owns what the kernel sets anew when a knob is set: it is put back with the knob.
-//! Does not know the journal.
+//! What the kernel sets anew when a knob is set: it is put back with the knob.
 
 use super::find::{FoundFiles, read_op, value_of};
 use super::journal::JournalEntry;

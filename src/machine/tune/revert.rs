@@ -1,5 +1,4 @@
-//! Owns putting files back from a journal, but for what somebody else has set since.
-//! Does not know how a profile is applied.
+//! Putting files back from a journal, but for what somebody else has set since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

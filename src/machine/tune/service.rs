@@ -1,5 +1,4 @@
-//! Owns the parts of a profile that are processes: stopped units, the held DMA latency.
-//! Does not know the journal.
+//! The parts of a profile that are processes: stopped units, the held DMA latency.
 
 use std::path::PathBuf;
 use std::time::Duration;

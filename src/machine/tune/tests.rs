@@ -1,5 +1,4 @@
-//! Owns the tests of applying and reverting profiles, on a fake machine and on this one.
-//! Does not know how files are found.
+//! The tests of applying and reverting profiles, on a fake machine and on this one.
 
 mod hardware;
 

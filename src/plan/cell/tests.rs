@@ -1,5 +1,4 @@
-//! Owns the tests of expansion and of cell names.
-//! Does not know steps.
+//! The tests of expansion and of cell names.
 
 use proptest::prelude::*;
 

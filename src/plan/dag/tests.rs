@@ -1,5 +1,4 @@
-//! Owns the tests of the plan: which cells share a step, and which edits change which keys.
-//! Does not know how a key is computed.
+//! The tests of the plan: which cells share a step, and which edits change which keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Owns the tests of the order: simulated schedules against what no schedule can be shorter than.
-//! Does not know real durations.
+//! The tests of the order: simulated schedules against what no schedule can be shorter than.
 
 use proptest::prelude::*;
 

@@ -1,5 +1,4 @@
-//! Owns the pairs: which are possible, which are not covered yet, which rows nobody needs.
-//! Does not know how rows are made.
+//! The pairs: which are possible, which are not covered yet, which rows nobody needs.
 
 use super::PairwiseError;
 use super::space::{Space, UNSET};

@@ -1,5 +1,4 @@
-//! Owns which rows the rules allow, and the search for an allowed row with given values.
-//! Does not know what the rows are for.
+//! Which rows the rules allow, and the search for an allowed row with given values.
 
 use std::cell::Cell;
 

@@ -1,5 +1,4 @@
-//! Owns the tests of pairwise covering arrays: against the whole product where that is small.
-//! Does not know how rows are made.
+//! The tests of pairwise covering arrays: against the whole product where that is small.
 
 use std::collections::BTreeSet;
 

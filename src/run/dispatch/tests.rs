@@ -1,5 +1,4 @@
-//! Owns the tests of the dispatcher: logs of what a machine is told, in order.
-//! Does not know how an action is carried out: the tests answer in place of the executor.
+//! The tests of the dispatcher: logs of what a machine is told, in order.
 
 use std::cell::Cell;
 

@@ -1,5 +1,4 @@
-//! Owns calibration: each cell against itself, in rounds of its own, and what that says of its noise.
-//! Does not know how the result is shown.
+//! Calibration: each cell against itself, in rounds of its own, and what that says of its noise.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,4 @@
-//! Owns the rerun of findings: which pairs are measured again, and with which rounds.
-//! Does not know what both looks say together (judge/confirm does), nor how a round is measured.
+//! The rerun of findings: which pairs are measured again, and with which rounds.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,4 @@
-//! Owns fio's latencies: units by version, means and percentiles over several jobs.
-//! Does not know directions nor groups: it is given the sections that belong together.
+//! Fio's latencies: units by version, means and percentiles over several jobs.
 
 use std::collections::BTreeMap;
 

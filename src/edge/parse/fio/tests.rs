@@ -1,5 +1,4 @@
-//! Owns checking the fio parser, against the installed fio and small documents.
-//! Does not know outputs of other versions: tests/bench/fio_cases.py has them.
+//! Checking the fio parser, against the installed fio and small documents.
 
 use super::super::{Input, Parser};
 use super::*;

@@ -1,5 +1,4 @@
-//! Owns the tests of mishaps: what is acknowledged is kept, errors name the file and the remedy.
-//! Does not know what is stored, beyond one sample to find again.
+//! The tests of mishaps: what is acknowledged is kept, errors name the file and the remedy.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,5 +1,4 @@
-//! Owns file operations on this machine.
-//! Does not know what the files are for.
+//! File operations on this machine.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};

@@ -1,5 +1,4 @@
-//! Owns the machine's lock: one file, locked by one process at a time.
-//! Does not know what is measured.
+//! The machine's lock: one file, locked by one process at a time.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};

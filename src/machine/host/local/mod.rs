@@ -1,5 +1,4 @@
-//! Owns the local host: processes, files and the lock of the machine that `matrix` runs on.
-//! Does not know what a step is for.
+//! The local host: processes, files and the lock of the machine that `matrix` runs on.
 
 mod files;
 mod lock;

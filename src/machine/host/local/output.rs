@@ -1,5 +1,4 @@
-//! Owns what is kept of a stream: its first and its last bytes.
-//! Does not know which program writes it.
+//! What is kept of a stream: its first and its last bytes.
 
 use std::collections::VecDeque;
 

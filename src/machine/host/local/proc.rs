@@ -1,5 +1,4 @@
-//! Owns reading `/proc`: who a process is, whose child it is, which environment it was given.
-//! Does not know which processes belong to a step.
+//! Reading `/proc`: who a process is, whose child it is, which environment it was given.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,5 +1,4 @@
-//! Owns one command: its start, its streams, its time limit and its end.
-//! Does not know whether it is a step or a service, nor which others run.
+//! One command: its start, its streams, its time limit and its end.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,5 +1,4 @@
-//! Owns the local host's tests, with real programs that misbehave on purpose.
-//! Does not know how the host is built.
+//! The local host's tests, with real programs that misbehave on purpose.
 
 use std::path::Path;
 use std::process::{Command as Std, Stdio};

@@ -1,5 +1,4 @@
-//! Owns process trees: which processes belong to a step, and how they are ended.
-//! Does not know what they were started for nor what they print.
+//! Process trees: which processes belong to a step, and how they are ended.
 //!
 //! A group kill is not enough: fio's jobs call setsid(). So `matrix` is a subreaper, whom the
 //! kernel gives every orphan below it, and a process is a step's if

@@ -1,5 +1,4 @@
-//! Owns tests of knobs that only real hardware has, on a fake machine, and of power that goes away.
-//! Does not know how files are found.
+//! Tests of knobs that only real hardware has, on a fake machine, and of power that goes away.
 
 use super::*;
 
