@@ -822,7 +822,7 @@ fn kill_and_revert<T: PartialEq + fmt::Debug>(root: &Path, journal: &Path, state
     let mut killed_inside = 0;
     for kill in 0..KILLS {
         let mut victim = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "edge::tune::tests::victim"])
+            .args(["--exact", "machine::tune::tests::victim"])
             .env(VICTIM_ROOT, root)
             .stdout(std::process::Stdio::null())
             .spawn()
