@@ -48,8 +48,7 @@ fn null_matrix() -> String {
 fn documents(lab: &Lab, arguments: &[&str]) -> Value {
     let output = lab.matrix(&[arguments, &["--json"]].concat()).output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{arguments:?}: {said}"))
+    lab::schema::document(&output)
 }
 
 fn points(lab: &Lab) -> Vec<String> {
@@ -113,7 +112,7 @@ fn commits_stand_in_their_order_whenever_they_are_measured() {
     // The cell is accepted as its latest commit is, not as what was measured last, which is said.
     let output = accept_command(&lab, &["--only", "machine == 'x'"]).output();
     let output = output.unwrap();
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value = lab::schema::document(&output);
     assert_eq!(document["accepted"][0]["versions"], json!(["c39"]));
     let said = String::from_utf8(output.stderr).unwrap();
     let words = format!(
@@ -398,7 +397,7 @@ fn accept(lab: &Lab, arguments: &[&str]) -> (Option<i32>, Value) {
         .stderr(Stdio::null())
         .output();
     let output = output.unwrap();
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value = lab::schema::document(&output);
     (output.status.code(), document)
 }
 

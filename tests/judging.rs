@@ -11,6 +11,9 @@ use matrix::machine::environment::Environment;
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "schema/mod.rs"]
+mod schema;
+
 /// A folder in which `matrix` runs.
 struct Lab {
     folder: TempDir,
@@ -61,9 +64,7 @@ impl Lab {
     /// The JSON document and the exit status.
     fn json(&self, arguments: &[&str]) -> (Value, i32) {
         let output = self.matrix(&[arguments, &["--json"]].concat());
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        let document = serde_json::from_slice(&output.stdout);
-        let document = document.unwrap_or_else(|_| panic!("{arguments:?}: {error}"));
+        let document = schema::document(&output);
         (document, output.status.code().unwrap())
     }
 

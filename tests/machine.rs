@@ -12,6 +12,9 @@ use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "schema/mod.rs"]
+mod schema;
+
 /// What the profile sets.
 const KNOB: &str = "/proc/sys/vm/page_lock_unfairness";
 const OURS: &str = "7";
@@ -120,7 +123,7 @@ impl Place {
 
     #[track_caller]
     fn json(&self, arguments: &[&str], status: i32) -> Value {
-        serde_json::from_slice(&self.matrix(arguments, status).stdout).unwrap()
+        schema::document(&self.matrix(arguments, status))
     }
 
     fn start(&self) -> Child {
@@ -332,7 +335,7 @@ fn a_killed_run_is_put_back_by_whoever_comes_next() {
         if read(KNOB) == OURS {
             was_set += 1;
             let status = place.matrix(&["machine", "status", "--json"], 0);
-            let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+            let status: Value = schema::document(&status);
             assert_eq!(status["left"], true, "{status}");
         }
         match n % 2 {

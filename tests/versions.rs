@@ -158,7 +158,7 @@ fn plan(lab: &Lab, more: &[&str]) -> Value {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    serde_json::from_slice(&output.stdout).unwrap()
+    lab::schema::document(&output)
 }
 
 /// Steps by reason.

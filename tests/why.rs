@@ -309,8 +309,7 @@ impl Bench {
             .env("PATH", path)
             .output()
             .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr);
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"))
+        lab::schema::document(&output)
     }
 
     /// Reasons with their steps, and the steps that the plan says are to be run.

@@ -1,9 +1,10 @@
 //! Metric and sample: what was measured, in which unit, which direction is better.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Which direction of a metric is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     Higher,
@@ -20,7 +21,7 @@ impl Better {
 }
 
 /// One number that a parser found in a program's output.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Reading {
     /// The parser's own name for it, such as `read.clat_p99`.
     pub name: String,

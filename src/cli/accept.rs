@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use clap::Args;
-use serde_json::json;
 
 use super::past::Records;
 use super::show::{self, Stop};
@@ -12,12 +11,13 @@ use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::units::count;
 use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
-use crate::report::changes::causes;
 use crate::report::text::accepted_line;
 use crate::run::command::now_ms;
 use crate::run::progress::say;
+use crate::verdicts::document::{Acceptances, Document};
 use crate::verdicts::history::Point;
-use crate::verdicts::report::{AcceptedRow, FORMAT};
+use crate::verdicts::report::AcceptedRow;
+use crate::verdicts::series::causes;
 
 #[derive(Debug, Args)]
 pub struct AcceptArgs {
@@ -48,7 +48,7 @@ pub fn accept(args: AcceptArgs) -> Exit {
     match carry_out(&args, &mut sources) {
         Ok(rows) => {
             if args.common.json {
-                show::document(&json!({ "format": FORMAT, "accepted": rows }));
+                show::document(&Document::Acceptances(Acceptances { accepted: rows }));
             } else if rows.is_empty() {
                 say("nothing is accepted");
             } else {

@@ -13,13 +13,13 @@ use super::{Common, Exit};
 use crate::base::diag::{Sources, suggest};
 use crate::config::matrix::{Matrix, REPEAT_MAX};
 use crate::edge::store::Store;
-use crate::report::calibration::{Calibration, text};
+use crate::report::calibration::text;
 use crate::resolve::samples::Samples;
 use crate::run::execute::Tally;
 use crate::run::progress::say;
-use crate::run::strategy::calibrate::calibrated;
+use crate::verdicts::calibration::{Calibration, calibrated};
+use crate::verdicts::document::Document;
 use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
-use crate::verdicts::report::FORMAT;
 
 /// The preset that the smallest effect is told for, where the matrix has it.
 const NIGHTLY: &str = "nightly";
@@ -45,7 +45,7 @@ pub fn calibrate(args: CalibrateArgs) -> Exit {
     match block_on(measured(&args, &mut sources)) {
         Ok((calibration, exit)) => {
             match json {
-                true => show::document(&calibration),
+                true => show::document(&Document::Calibration(&calibration)),
                 false => show::out(&text(&calibration, show::style())),
             }
             exit
@@ -117,7 +117,6 @@ async fn measured(
     let samples = Samples::of(&plan, &store)?;
     let found = calibrated(&plan, &samples, &past, id, repetitions)?;
     let mut calibration = Calibration {
-        format: FORMAT,
         matrix: loaded.matrix.name.clone(),
         machine: args.machine.clone(),
         preset: preset.to_owned(),

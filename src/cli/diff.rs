@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::Common;
 use super::load::load;
 use super::show::Stop;
@@ -14,7 +12,7 @@ use crate::base::key::Key;
 use crate::base::units::{count, show_duration};
 use crate::plan::dag::Plan;
 use crate::resolve::lookup::StepTimes;
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::PlanDifferenceDocument;
 
 /// Cells of each list that are printed.
 const CELLS_MAX: usize = 20;
@@ -99,15 +97,14 @@ fn difference(from: DiffSide, to: DiffSide) -> PlanDifference {
 }
 
 impl PlanDifference {
-    pub fn json(&self) -> Value {
-        json!({
-            "format": FORMAT,
-            "cells": self.total,
-            "added": self.added,
-            "removed": self.removed,
-            "affected": self.affected,
-            "estimate_s": self.duration.as_secs_f64(),
-        })
+    pub fn document(&self) -> PlanDifferenceDocument<'_> {
+        PlanDifferenceDocument {
+            cells: self.total,
+            added: &self.added,
+            removed: &self.removed,
+            affected: &self.affected,
+            estimate_s: self.duration.as_secs_f64(),
+        }
     }
 
     pub fn text(&self) -> String {

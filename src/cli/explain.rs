@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde::Serialize;
 
 use super::load::load;
 use super::session::SelectionArgs;
@@ -13,7 +12,7 @@ use crate::base::diag::Sources;
 use crate::plan::commands::{Places, show_words};
 use crate::plan::explain::{Explanation, explain as explain_cell};
 use crate::resolve::lookup;
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::Document;
 
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
@@ -23,22 +22,12 @@ pub struct ExplainArgs {
     cell: String,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    format: u32,
-    #[serde(flatten)]
-    explanation: &'a Explanation,
-}
-
 pub fn explain(args: ExplainArgs) -> Exit {
     let mut sources = Sources::default();
     match explained(&args, &mut sources) {
         Ok(explanation) => {
             if args.common.json {
-                show::document(&Document {
-                    format: FORMAT,
-                    explanation: &explanation,
-                });
+                show::document(&Document::Explanation(&explanation));
             } else {
                 show::out(&text(&explanation));
             }

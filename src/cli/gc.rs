@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use serde_json::json;
 
 use super::Exit;
 use super::show::{self, Stop};
@@ -14,7 +13,7 @@ use crate::base::key::Key;
 use crate::base::units::{count, parse_duration, parse_size, show_value};
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::Store;
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::{Document, Removed};
 
 #[derive(Debug, Args)]
 pub struct GcArgs {
@@ -92,9 +91,11 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     }
     if args.json {
         let digests: Vec<String> = gone.iter().map(|(digest, _)| digest.to_string()).collect();
-        show::document(
-            &json!({ "format": FORMAT, "removed": digests, "bytes": bytes, "dry_run": args.dry_run }),
-        );
+        show::document(&Document::Removed(Removed {
+            removed: digests,
+            bytes,
+            dry_run: args.dry_run,
+        }));
     } else {
         let verb = if args.dry_run {
             "would remove"

@@ -11,14 +11,15 @@ use crate::base::diag::{Sources, suggest};
 use crate::edge::csv::read_series;
 use crate::edge::store::SeriesId;
 use crate::judge::changepoint::{DetectorOptions, changes as change_points};
-use crate::report::changes::{
-    Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
-    causes_text, file_text, history_text,
-};
+use crate::report::changes::{causes_text, file_text, history_text};
 use crate::run::command::now_ms;
 use crate::verdicts::changes::{differences, tell};
+use crate::verdicts::document::Document;
 use crate::verdicts::history::PastSeries;
-use crate::verdicts::report::{AcceptedRow, FORMAT, time};
+use crate::verdicts::report::{AcceptedRow, time};
+use crate::verdicts::series::{
+    Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
+};
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
@@ -48,7 +49,7 @@ pub fn history(args: HistoryArgs) -> Exit {
     match course(&args, &mut sources) {
         Ok(history) => {
             match args.common.json {
-                true => show::document(&history),
+                true => show::document(&Document::History(&history)),
                 false => show::out(&history_text(&history, show::style())),
             }
             match history.series.is_empty() {
@@ -65,11 +66,11 @@ pub fn changes(args: ChangesArgs) -> Exit {
     let json = args.common.json;
     let done = match (&args.csv, args.common.matrix.as_os_str().is_empty()) {
         (Some(file), true) => of_file(file).map(|found| match json {
-            true => show::document(&found),
+            true => show::document(&Document::FileChanges(&found)),
             false => show::out(&file_text(&found, show::style())),
         }),
         (None, false) => of_matrix(&args, &mut sources).map(|found| match json {
-            true => show::document(&found),
+            true => show::document(&Document::Changes(&found)),
             false => show::out(&causes_text(&found, show::style())),
         }),
         _ => Err(Stop::message(
@@ -95,9 +96,9 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
             })
             .collect(),
     };
-    Ok(FileChanges::of(
-        table.series.into_iter().map(told).collect(),
-    ))
+    Ok(FileChanges {
+        series: table.series.into_iter().map(told).collect(),
+    })
 }
 
 fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
@@ -110,7 +111,6 @@ fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges,
         tell(&records.store, &records.past, place, &mut moved, now_ms())?;
     }
     Ok(MatrixChanges {
-        format: FORMAT,
         causes: causes(
             moved
                 .iter()
@@ -157,7 +157,7 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
     for (id, past) in records.past.series.iter().filter(|(id, _)| wanted(id)) {
         let changes = moved.iter().filter(|moved| moved.series == *id);
         series.push(Course {
-            cell: id.cell.clone(),
+            cell: id.cell.clone().into(),
             machine: id.machine.clone(),
             metric: records
                 .names
@@ -173,7 +173,6 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
     let accepted =
         accepted.filter(|acceptance| acceptance.series.iter().any(|s| wanted(&s.series)));
     Ok(History {
-        format: FORMAT,
         matrix: records.matrix.clone(),
         preset: records.preset.clone(),
         series,

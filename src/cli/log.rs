@@ -1,13 +1,12 @@
 //! `matrix log`.
 
 use clap::Args;
-use serde_json::json;
 
 use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::{Document, LogDocument};
 
 #[derive(Debug, Args)]
 pub struct LogArgs {
@@ -22,7 +21,8 @@ pub fn log(args: LogArgs) -> Exit {
     match find(&args, &mut sources) {
         Ok(text) => {
             if args.common.json {
-                show::document(&json!({ "format": FORMAT, "cell": args.cell, "log": text }));
+                let cell = args.cell;
+                show::document(&Document::Log(LogDocument { cell, log: text }));
             } else {
                 show::out(&text);
             }

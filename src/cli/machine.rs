@@ -21,7 +21,7 @@ use crate::machine::tune::{
 };
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::Document;
 
 /// Lines about ended processes.
 const ENDED_MAX: usize = 4;
@@ -66,7 +66,7 @@ pub fn machine(args: MachineArgs) -> Exit {
     let mut sources = Sources::default();
     match block_on(carry_out(&args.verb, &mut sources)) {
         Ok(told) if args.json => {
-            show::document(&told.document);
+            show::document(&Document::Machine(told.document));
             told.exit
         }
         Ok(told) => {
@@ -103,7 +103,7 @@ async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, St
                 .map(|(name, value)| format!("{name} = {value}"));
             Ok(Told {
                 lines: lines.collect(),
-                document: json!({ "format": FORMAT, "facts": facts }),
+                document: json!({ "facts": facts }),
                 exit: Exit::Fine,
             })
         }
@@ -151,7 +151,6 @@ async fn preview(host: &dyn Host, profile: &Resolved) -> Result<Told, Stop> {
     Ok(Told {
         lines,
         document: json!({
-            "format": FORMAT,
             "profile": profile.name,
             "rows": rows_json(&found.rows),
             "services": found.services,
@@ -198,7 +197,6 @@ async fn tune(host: &dyn Host, profile: &Resolved, place: &JournalPlace) -> Resu
     Ok(Told {
         lines,
         document: json!({
-            "format": FORMAT,
             "profile": applied.profile,
             "rows": rows_json(&applied.rows),
             "services": applied.services,
@@ -231,7 +229,7 @@ async fn revert(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
     let row = |row: &Reverted| json!({ "knob": row.knob, "path": row.path, "old": row.old, "outcome": outcome(&row.outcome) });
     Ok(Told {
         lines,
-        document: json!({ "format": FORMAT, "rows": rows.iter().map(row).collect::<Vec<_>>() }),
+        document: json!({ "rows": rows.iter().map(row).collect::<Vec<_>>() }),
         exit: match rows.iter().any(Reverted::has_failed) {
             true => Exit::Failed,
             false => Exit::Fine,
@@ -254,14 +252,14 @@ async fn status(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
     let (mut lines, mut document) = match tune::status(host, &place.own).await? {
         Status::None => (
             vec!["no profile is in force".to_owned()],
-            json!({ "format": FORMAT, "profile": null }),
+            json!({ "profile": null }),
         ),
         Status::Rebooted { profile, since } => (
             vec![format!(
                 "`{profile}` of {} was put back by a reboot",
                 show_time(&since)
             )],
-            json!({ "format": FORMAT, "profile": null, "rebooted": profile, "since": since }),
+            json!({ "profile": null, "rebooted": profile, "since": since }),
         ),
         Status::Active {
             profile,
@@ -294,8 +292,7 @@ async fn status(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
                 .map(|(row, found)| json!({ "path": row.path, "wanted": row.new, "found": found }))
                 .collect();
             let document = json!({
-                "format": FORMAT,
-                "profile": profile,
+                    "profile": profile,
                 "since": since,
                 "unfinished": unfinished,
                 "by_hand": by_hand,
@@ -328,7 +325,6 @@ async fn check(host: &dyn Host) -> Result<Told, Stop> {
     };
     Ok(Told {
         document: json!({
-            "format": FORMAT,
             "quiet": complaints.is_empty(),
             "complaints": complaints,
             "noise": noise,

@@ -4,7 +4,6 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
 
 use super::Exit;
 use super::load::in_words;
@@ -14,7 +13,7 @@ use crate::base::sample::{Ended, Parsed};
 use crate::base::units::show_value;
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
 use crate::report::text;
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::{Document, Readings};
 
 #[derive(Debug, Args)]
 pub struct ParseArgs {
@@ -98,9 +97,7 @@ fn show(args: &ParseArgs, parsed: Parsed) -> Exit {
     match parsed {
         Parsed::Readings { metrics, warnings } => {
             if args.json {
-                show::document(
-                    &json!({ "format": FORMAT, "metrics": metrics, "warnings": warnings }),
-                );
+                show::document(&Document::Readings(Readings { metrics, warnings }));
                 return Exit::Fine;
             }
             let mut table = text::table(
@@ -126,7 +123,7 @@ fn show(args: &ParseArgs, parsed: Parsed) -> Exit {
         }
         Parsed::Refused { reason } => {
             if args.json {
-                show::document(&json!({ "format": FORMAT, "refused": reason }));
+                show::document(&Document::Refused { refused: reason });
             } else {
                 eprintln!("refused: {reason}");
             }

@@ -10,12 +10,12 @@ use crate::base::sample::Better;
 use crate::edge::store::{Acceptance, SeriesId, Store};
 use crate::judge::history::ChangeStanding;
 use crate::plan::cell::Cells;
-use crate::report::changes::{CellChange, direction};
 use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::verdicts::changes::{MovedSeries, look};
 use crate::verdicts::comparisons::series_of;
 use crate::verdicts::history::{ALL_SESSIONS, Past, What, accepted, preset_name};
 use crate::verdicts::report::time;
+use crate::verdicts::series::{CellChange, direction};
 
 /// A metric of the matrix, as a series knows it.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Records {
             .filter(|(_, from)| series.position(from.key) >= Some(moved.index));
         Some(CellChange {
             id: moved.id,
-            cell: moved.series.cell.clone(),
+            cell: moved.series.cell.clone().into(),
             machine: moved.series.machine.clone(),
             metric: named.metric.clone(),
             unit: self.unit(&moved.series),

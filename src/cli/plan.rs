@@ -6,7 +6,6 @@ use std::time::Duration;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 
 use super::diff::{self, PlanDifference};
 use super::load::load;
@@ -21,7 +20,7 @@ use crate::report::text;
 use crate::resolve::inputs;
 use crate::resolve::lookup::StepTimes;
 use crate::resolve::selection::{Chosen, LeftOut};
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::{Document, PlanDocument, PlannedStep, StepTotal, StepTotals};
 
 #[derive(Debug, Args)]
 pub struct PlanArgs {
@@ -69,7 +68,7 @@ pub fn plan(args: PlanArgs) -> Exit {
 fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
     if let Some(difference) = super::run::block_on(difference(args))? {
         match args.common.json || args.format == PlanFormat::Json {
-            true => show::document(&difference.json()),
+            true => show::document(&Document::PlanDifference(difference.document())),
             false => show::out(&difference.text()),
         }
         return Ok(Exit::Fine);
@@ -109,18 +108,17 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         false => Vec::new(),
     };
     let left_out = args.choosing.budget.map(|_| chosen.out.left_out);
-    let with_reasons = |mut document: Value| {
-        if let Some(left_out) = &left_out {
-            document["left_out"] = json!(left_out);
-        }
-        if args.why {
-            document["why"] = json!(reasons);
-        }
-        show::document(&document);
+    let document = |todo: Option<Vec<PlannedStep>>| {
+        show::document(&Document::Plan(PlanDocument {
+            todo,
+            left_out,
+            why: args.why.then(|| reasons.clone()),
+            ..counts(&plan, &chosen, &estimate)
+        }));
     };
     match args.format {
-        _ if args.common.json => with_reasons(counts(&plan, &chosen, &estimate)),
-        PlanFormat::Json => with_reasons(whole(&plan, &chosen, &estimate)),
+        _ if args.common.json => document(None),
+        PlanFormat::Json => document(Some(steps(&plan, todo))),
         PlanFormat::Dot => show::out(&dot(&plan, todo)),
         PlanFormat::Text => show::out(&people(
             &plan,
@@ -142,7 +140,7 @@ async fn difference(args: &PlanArgs) -> Result<Option<PlanDifference>, Stop> {
     })
 }
 
-fn counts(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> Value {
+fn counts(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> PlanDocument {
     let todo = &chosen.known.todo;
     let StepCounts {
         build,
@@ -151,41 +149,45 @@ fn counts(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> Value {
         compare,
     } = todo.counts();
     run.stored -= chosen.put_out;
-    let of =
-        |count: Count| json!({ "total": count.total, "run": count.run, "stored": count.stored });
-    json!({
-        "format": FORMAT,
-        "matrix": plan.matrix.name,
-        "cells": plan.cells.len(),
-        "steps": { "build": of(build), "setup": of(setup), "run": of(run), "compare": of(compare) },
-        "measurements": todo.measurements(),
-        "estimate_s": estimate.total.as_secs_f64(),
-    })
+    let of = |count: Count| StepTotal {
+        total: count.total,
+        run: count.run,
+        stored: count.stored,
+    };
+    PlanDocument {
+        matrix: plan.matrix.name.clone(),
+        cells: plan.cells.len(),
+        steps: StepTotals {
+            build: of(build),
+            setup: of(setup),
+            run: of(run),
+            compare: of(compare),
+        },
+        measurements: todo.measurements(),
+        estimate_s: estimate.total.as_secs_f64(),
+        todo: None,
+        left_out: None,
+        why: None,
+    }
 }
 
-/// The counts and each step that is to be done.
-fn whole(plan: &Plan, chosen: &Chosen, estimate: &TimeEstimate) -> Value {
-    let todo = &chosen.known.todo;
+/// Each step that is to be done.
+fn steps(plan: &Plan, todo: &Todo) -> Vec<PlannedStep> {
     let graph = dag::graph(plan, todo);
-    let mut document = counts(plan, chosen, estimate);
-    let nodes: Vec<Value> = graph
-        .node_indices()
-        .map(|index| {
-            let needs: Vec<usize> = graph
-                .neighbors_directed(index, dag::Direction::Incoming)
-                .map(|need| need.index())
-                .collect();
-            let node = graph[index];
-            let mut value =
-                json!({ "id": index.index(), "step": step_name(plan, node), "needs": needs });
-            if let Node::Run(run) = node {
-                value["rounds"] = json!(todo.rounds[run as usize]);
-            }
-            value
-        })
-        .collect();
-    document["todo"] = Value::Array(nodes);
-    document
+    let step = |index| {
+        let needs = graph.neighbors_directed(index, dag::Direction::Incoming);
+        let node = graph[index];
+        PlannedStep {
+            id: index.index(),
+            step: step_name(plan, node),
+            needs: needs.map(|need| need.index()).collect(),
+            rounds: match node {
+                Node::Run(run) => Some(todo.rounds[run as usize]),
+                _ => None,
+            },
+        }
+    };
+    graph.node_indices().map(step).collect()
 }
 
 fn dot(plan: &Plan, todo: &Todo) -> String {

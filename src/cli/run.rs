@@ -32,6 +32,7 @@ use crate::run::strategy::confirm;
 use crate::run::tune;
 use crate::verdicts::comparisons::ComparisonContext;
 use crate::verdicts::context;
+use crate::verdicts::document::Document;
 use crate::verdicts::metric_check::unmatched;
 use crate::verdicts::report::{self, Report};
 
@@ -207,7 +208,7 @@ fn judge(
     let Some(store) = store else {
         return Ok(report::report(
             plan,
-            &Default::default(),
+            Default::default(),
             &Default::default(),
             failed,
         )?);
@@ -217,7 +218,7 @@ fn judge(
         say(&format!("warning: {line}"));
     }
     let past = ComparisonContext::read(plan, store, &samples, common.preset.as_deref())?;
-    let mut report = report::report(plan, &samples, &past, failed)?;
+    let mut report = report::report(plan, samples, &past, failed)?;
     context::add(&mut report, plan, store, monitors)?;
     Ok(report)
 }
@@ -415,7 +416,7 @@ fn finish(
     };
     let report = &result.report;
     if json {
-        show::document(report);
+        show::document(&Document::Report(report));
     } else if faces.format == Format::Lkp {
         show::out(&columns::lkp(report));
     } else if faces.format == Format::Mmtests {
@@ -499,7 +500,7 @@ fn next_commands(result: &Shown, common: &Common, choosing: &SelectionArgs) {
         .next()
         .filter(|_| commands.is_empty())
     {
-        commands.push(command("explain", std::slice::from_ref(&row.cell)));
+        commands.push(command("explain", &[row.cell.0]));
     }
     if result.ran && !result.report.verdicts.is_empty() {
         let markdown = ["--format".to_owned(), "markdown".to_owned()];

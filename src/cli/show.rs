@@ -3,15 +3,12 @@
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::Serialize;
-use serde_json::json;
-
 use super::Exit;
 use crate::base::diag::{Diagnostic, Sources};
 use crate::report::diagnose;
 use crate::report::text::Style;
 use crate::run::progress::say;
-use crate::verdicts::report::FORMAT;
+use crate::verdicts::document::{Document, ErrorRow, Errors};
 
 /// Narrower than this nothing can be read.
 const WIDTH_MIN: u16 = 60;
@@ -77,24 +74,24 @@ impl From<crate::resolve::lookup::LookupError> for Stop {
 pub fn stopped(stop: &Stop, sources: &Sources, json: bool) -> Exit {
     diagnostics(&stop.diagnostics, sources);
     if json {
-        let errors: Vec<_> = stop
+        let errors = stop
             .diagnostics
             .iter()
             .map(|diagnostic| {
                 let place = diagnostic.label.as_ref().map(|(span, _)| {
                     let (line, column) = sources.line_column(*span);
-                    (sources.name(span.source), line, column)
+                    (sources.name(span.source).to_owned(), line, column)
                 });
-                json!({
-                    "message": diagnostic.message,
-                    "file": place.map(|place| place.0),
-                    "line": place.map(|place| place.1),
-                    "column": place.map(|place| place.2),
-                    "help": diagnostic.help,
-                })
+                ErrorRow {
+                    message: diagnostic.message.clone(),
+                    line: place.as_ref().map(|place| place.1),
+                    column: place.as_ref().map(|place| place.2),
+                    file: place.map(|place| place.0),
+                    help: diagnostic.help.clone(),
+                }
             })
             .collect();
-        document(&json!({ "format": FORMAT, "errors": errors }));
+        document(&Document::Errors(Errors { errors }));
     }
     stop.exit
 }
@@ -116,8 +113,8 @@ pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
 }
 
 /// One JSON document on standard output.
-pub fn document(value: &impl Serialize) {
-    match serde_json::to_string_pretty(value) {
+pub fn document(document: &Document) {
+    match serde_json::to_string_pretty(&document.printed()) {
         Ok(text) => out(&format!("{text}\n")),
         Err(error) => say(&format!("this result cannot be written as JSON: {error}")),
     }

@@ -35,7 +35,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
         baseline_median: level(&sides.baseline),
         candidate_median: level(&sides.candidate),
         sides: [summary(&sides.baseline), summary(&sides.candidate)],
-        cell: sides.cell,
+        cell: sides.cell.into(),
         metric: sides.metric,
         unit: String::new(),
         better,

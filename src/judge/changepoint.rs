@@ -2,6 +2,7 @@
 
 use std::array::from_fn;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{stats, trend};
@@ -59,7 +60,7 @@ impl Default for DetectorOptions {
 }
 
 /// What changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
     Level,
@@ -68,7 +69,7 @@ pub enum ChangeKind {
 }
 
 /// A place where the level moved, or the trend.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
     /// Index of the first point after the change, in the series as given (gaps count).
     pub index: usize,

@@ -1,5 +1,6 @@
 //! What one more night adds to a series: reported changes stand, only the tail is looked at.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::changepoint::{Change, DetectorOptions, changes};
@@ -16,7 +17,7 @@ pub const TAIL_MIN: usize = 20;
 const NIGHTLY_PENALTY: f64 = 1.5;
 
 /// What a full analysis says of a change that was reported before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStanding {
     /// Found again at the same index.

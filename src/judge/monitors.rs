@@ -1,5 +1,6 @@
 //! Which monitors moved together with a verdict.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::compare::compare;
@@ -24,7 +25,7 @@ pub struct Watched<'a> {
 }
 
 /// A monitor that moved.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct MovedMonitor {
     pub monitor: String,
     /// Medians.

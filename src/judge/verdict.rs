@@ -1,5 +1,6 @@
 //! The question put to two sides of a metric, and the word for its answer.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::compare::{
@@ -77,7 +78,7 @@ impl Noise {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Regression,
@@ -108,7 +109,7 @@ impl Verdict {
 }
 
 /// The outcome of comparing a candidate with a baseline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// Candidate / baseline of the metric as measured; None where the baseline is zero, where the
     /// sign differs, or where nothing was measured.

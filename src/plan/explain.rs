@@ -1,5 +1,6 @@
 //! The explanation of one cell: its values, its commands, who shares its steps, why it runs.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cell::{Cells, Origin, excluded_by};
@@ -10,7 +11,7 @@ use crate::base::units::count;
 use crate::config::template::Expr;
 
 /// One cell, explained.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     pub cell: String,
     pub values: Vec<ExplainedValue>,
@@ -20,7 +21,7 @@ pub struct Explanation {
     pub state: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedValue {
     pub name: String,
     pub value: String,
@@ -28,7 +29,7 @@ pub struct ExplainedValue {
     pub origin: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct StepOf {
     /// `set-up nbd`, `run`.
     pub step: String,
@@ -38,7 +39,7 @@ pub struct StepOf {
     pub shared: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ExplainedCommand {
     /// `run`, `service`, `ready`, `undo` or `measure`.
     pub role: &'static str,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::dag::{Plan, Todo};
@@ -14,7 +15,7 @@ use crate::base::input::{InputTexts, OldInputs, value_in};
 const VALUE_CHARS_MAX: usize = 60;
 
 /// Run steps with one cause.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Reason {
     pub why: String,
     pub steps: usize,

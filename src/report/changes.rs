@@ -1,213 +1,26 @@
-//! The model and the text of series: their change points, one cause one line, and their course.
+//! The text of series: their change points, one cause one line, and their course.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use comfy_table::Cell;
-use serde::Serialize;
 
 use super::text::{
     BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
     value,
 };
-use crate::base::sample::Better;
 use crate::base::units::{count, show_ratio};
-use crate::judge::changepoint::{Change, ChangeKind};
+use crate::judge::changepoint::ChangeKind;
 use crate::judge::history::ChangeStanding;
-use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
-use crate::verdicts::report::{AcceptedRow, FORMAT};
+use crate::verdicts::report::AcceptedRow;
+use crate::verdicts::series::{
+    Cause, CellChange, Course, FileChange, FileChanges, History, MatrixChanges,
+};
 
 /// Rows and lines that a terminal is shown; the rest is counted.
 const LINES_MAX: usize = 200;
 /// Cells of one cause that are named.
 const CELLS_MAX: usize = 3;
-
-/// Change points of the series of a file.
-#[derive(Clone, Debug, Serialize)]
-pub struct FileChanges {
-    pub format: u32,
-    pub series: Vec<FileSeries>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct FileSeries {
-    pub name: String,
-    /// Points that are no gaps.
-    pub points: usize,
-    pub changes: Vec<FileChange>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct FileChange {
-    /// Of the first point after the change.
-    pub revision: String,
-    #[serde(flatten)]
-    pub change: Change,
-}
-
-/// Change points of a matrix: one cause is one line.
-#[derive(Clone, Debug, Serialize)]
-pub struct MatrixChanges {
-    pub format: u32,
-    pub matrix: String,
-    pub preset: String,
-    /// The latest first.
-    pub causes: Vec<Cause>,
-    pub accepted: Vec<AcceptedRow>,
-}
-
-/// What happened to a metric on a machine between two versions.
-#[derive(Clone, Debug, Serialize)]
-pub struct Cause {
-    /// For `matrix accept --change`.
-    pub id: Option<i64>,
-    pub machine: String,
-    pub metric: String,
-    /// The last version before and the first one after.
-    pub from: String,
-    pub to: String,
-    /// When the first point after was measured: ISO 8601, UTC.
-    pub at: String,
-    /// That of most cells.
-    pub verdict: Verdict,
-    /// Median over the cells.
-    pub ratio: Option<f64>,
-    pub surroundings: Vec<String>,
-    /// The acceptance that all cells are under.
-    pub accepted: Option<i64>,
-    pub cells: Vec<CellChange>,
-}
-
-/// A change point of one series.
-#[derive(Clone, Debug, Serialize)]
-pub struct CellChange {
-    pub id: Option<i64>,
-    pub cell: String,
-    pub machine: String,
-    pub metric: String,
-    pub unit: String,
-    pub index: usize,
-    pub from: String,
-    pub to: String,
-    pub at: String,
-    #[serde(skip)]
-    pub session: i64,
-    pub verdict: Verdict,
-    pub ratio: Option<f64>,
-    pub ci95: Option<[f64; 2]>,
-    pub before: Option<f64>,
-    pub after: Option<f64>,
-    /// What a fresh look at the whole series says of one that was told before.
-    pub standing: Option<ChangeStanding>,
-    /// The version at which it would now be seen, where that is another one.
-    pub now_at: Option<String>,
-    pub surroundings: Vec<String>,
-    pub accepted: Option<i64>,
-}
-
-/// The course of series.
-#[derive(Clone, Debug, Serialize)]
-pub struct History {
-    pub format: u32,
-    pub matrix: String,
-    pub preset: String,
-    pub series: Vec<Course>,
-    pub accepted: Vec<AcceptedRow>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Course {
-    pub cell: String,
-    pub machine: String,
-    pub metric: String,
-    pub unit: String,
-    pub better: Better,
-    pub points: Vec<CoursePoint>,
-    pub changes: Vec<CellChange>,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct CoursePoint {
-    pub version: String,
-    /// ISO 8601, UTC.
-    pub at: String,
-    pub session: i64,
-    /// Median of the samples.
-    pub value: Option<f64>,
-    pub n: usize,
-    /// Hash of what was true of the machine.
-    pub environment: Option<String>,
-    /// How that differs from the point before.
-    pub differences: Vec<String>,
-}
-
-/// The word for a change of level.
-pub fn direction(ratio: Option<f64>, difference: f64, better: Better) -> Verdict {
-    let up = ratio.map_or(difference > 0.0, |ratio| ratio > 1.0);
-    match up == (better == Better::Higher) {
-        true => Verdict::Improvement,
-        false => Verdict::Regression,
-    }
-}
-
-/// Gathers the changes that happened to the same metric on the same machine between the same
-/// versions, the latest first. Versions of one name (`installed`) are told apart by their session.
-pub fn causes(changes: Vec<CellChange>) -> Vec<Cause> {
-    let mut groups: BTreeMap<(i64, String, String, String, String), Vec<CellChange>> =
-        BTreeMap::new();
-    for change in changes {
-        let session = if change.from == change.to {
-            change.session
-        } else {
-            0
-        };
-        let (machine, metric) = (change.machine.clone(), change.metric.clone());
-        let key = (
-            session,
-            change.from.clone(),
-            change.to.clone(),
-            machine,
-            metric,
-        );
-        groups.entry(key).or_default().push(change);
-    }
-    let mut causes: Vec<Cause> = groups.into_values().filter_map(cause).collect();
-    causes.sort_by(|a, b| b.at.cmp(&a.at).then(a.id.cmp(&b.id)));
-    causes
-}
-
-fn cause(cells: Vec<CellChange>) -> Option<Cause> {
-    let first = cells.first()?.clone();
-    let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio).collect();
-    let worse = cells
-        .iter()
-        .filter(|cell| cell.verdict == Verdict::Regression);
-    let mut surroundings: Vec<String> = Vec::new();
-    for told in cells.iter().flat_map(|cell| &cell.surroundings) {
-        if !surroundings.contains(told) {
-            surroundings.push(told.clone());
-        }
-    }
-    let accepted = first.accepted;
-    let all_accepted = cells.iter().all(|cell| cell.accepted.is_some());
-    Some(Cause {
-        id: cells.iter().filter_map(|cell| cell.id).min(),
-        machine: first.machine,
-        metric: first.metric,
-        from: first.from,
-        to: first.to,
-        at: cells.iter().map(|cell| cell.at.clone()).min()?,
-        verdict: match 2 * worse.count() >= cells.len() {
-            true => Verdict::Regression,
-            false => Verdict::Improvement,
-        },
-        ratio: median(&ratios),
-        surroundings,
-        accepted: accepted.filter(|_| all_accepted),
-        cells,
-    })
-}
 
 /// The change points of a file as text.
 pub fn file_text(found: &FileChanges, style: Style) -> String {
@@ -293,7 +106,7 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
 }
 
 fn cells_of(cause: &Cause) -> String {
-    let names: Vec<&str> = cause.cells.iter().map(|cell| cell.cell.as_str()).collect();
+    let names: Vec<&str> = cause.cells.iter().map(|cell| &*cell.cell).collect();
     match names.len() {
         n if n <= CELLS_MAX => names.join(" "),
         n => format!(
@@ -432,15 +245,6 @@ pub fn sparkline(values: &[Option<f64>], width: usize) -> String {
     values.iter().map(|value| value.map_or(' ', bar)).collect()
 }
 
-impl FileChanges {
-    pub fn of(series: Vec<FileSeries>) -> FileChanges {
-        FileChanges {
-            format: FORMAT,
-            series,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -461,7 +265,6 @@ mod tests {
             cells: Vec::new(),
         };
         let found = MatrixChanges {
-            format: 1,
             matrix: "m".to_owned(),
             preset: "quick".to_owned(),
             causes: vec![cause],
@@ -490,55 +293,5 @@ mod tests {
         check(&[Some(1.0), Some(2.0), Some(9.0)], 2, "▁█");
         check(&[Some(5.0), Some(5.0)], 9, "▄▄");
         check(&[], 9, "");
-    }
-
-    fn change(cell: &str, from: &str, to: &str, session: i64, ratio: f64) -> CellChange {
-        CellChange {
-            id: Some(session),
-            cell: cell.into(),
-            machine: "here".into(),
-            metric: "iops".into(),
-            unit: String::new(),
-            index: 9,
-            from: from.into(),
-            to: to.into(),
-            at: format!("2026-01-0{session}T00:00:00Z"),
-            session,
-            verdict: direction(Some(ratio), 0.0, Better::Higher),
-            ratio: Some(ratio),
-            ci95: None,
-            before: None,
-            after: None,
-            standing: None,
-            now_at: None,
-            surroundings: vec!["kernel".into()],
-            accepted: None,
-        }
-    }
-
-    #[test]
-    fn one_cause_is_one_line() {
-        let found = causes(vec![
-            change("a", "v1", "v2", 3, 0.9),
-            change("b", "v1", "v2", 4, 0.8),
-            change("a", "v2", "v3", 5, 1.1),
-            change("a", "installed", "installed", 6, 0.9),
-            change("b", "installed", "installed", 7, 0.9),
-        ]);
-        let told: Vec<_> = found
-            .iter()
-            .map(|cause| (cause.id, cause.cells.len(), cause.verdict))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                (Some(7), 1, Verdict::Regression),
-                (Some(6), 1, Verdict::Regression),
-                (Some(5), 1, Verdict::Improvement),
-                (Some(3), 2, Verdict::Regression),
-            ]
-        );
-        assert_eq!(found[3].surroundings, ["kernel"]);
-        assert!((found[3].ratio.unwrap() - 0.85).abs() < 1e-12);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::Deref;
 
 use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
@@ -315,7 +316,7 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
         "n",
     ];
     let mut table = table(style, &header, 4);
-    let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.as_str()));
+    let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.deref()));
     for row in report.verdicts.iter().take(ROWS_MAX) {
         let (change, interval) = in_one_unit(row.comparison.ratio, row.comparison.ci95);
         table.add_row(vec![
@@ -377,7 +378,7 @@ fn below_names(mut table: Table, rows: &[VerdictRow], shared: &[String], out: &m
 
 fn cells(rows: &CellRows, style: Style, out: &mut String) {
     let mut table = table(style, &["cell", "metric", "median", "n"], 2);
-    let shared = shared_parts(rows.iter().map(|row| row.cell));
+    let shared = shared_parts(rows.iter().map(|row| row.cell.0));
     for row in rows.iter().take(ROWS_MAX) {
         table.add_row(vec![
             Cell::new(breakable(&without(&row.cell, &shared))),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::base::key::{Key, KeyHasher};
@@ -33,7 +34,7 @@ pub struct SelectionOptions {
 }
 
 /// What a budget has no room for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct LeftOut {
     pub cells: usize,
     pub measurements: u64,

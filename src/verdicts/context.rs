@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::base::key::Key;
@@ -20,7 +21,7 @@ const KNOBS_MAX: usize = 10;
 const PAIRS_MAX: usize = 20;
 
 /// How the machine differed between the two sides of comparisons.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EnvironmentsRow {
     /// The two sides, such as `version=v1` and `version=v2`.
     pub between: [String; 2],
@@ -30,7 +31,7 @@ pub struct EnvironmentsRow {
 }
 
 /// Samples that are to be read with care.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct MarksRow {
     /// `noisy` or `knob`.
     pub kind: &'static str,
@@ -40,7 +41,7 @@ pub struct MarksRow {
 }
 
 /// Monitors that moved together with a verdict.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct MonitorsRow {
     pub cell: String,
     pub axis: String,
@@ -165,7 +166,7 @@ fn monitors_moved(
         });
         let both: Vec<Watched> = both.collect();
         MonitorsRow {
-            cell: row.cell.clone(),
+            cell: row.cell.0.clone(),
             axis: row.axis.clone(),
             baseline: row.baseline.clone(),
             candidate: row.candidate.clone(),

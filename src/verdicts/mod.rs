@@ -1,9 +1,12 @@
 //! Stored samples as one result: comparisons, history, changes, and what is told beside them.
 
+pub mod calibration;
 pub mod cells;
 pub mod changes;
 pub mod comparisons;
 pub mod context;
+pub mod document;
 pub mod history;
 pub mod metric_check;
 pub mod report;
+pub mod series;

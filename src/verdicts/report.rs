@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::base::diag::Diagnostic;
@@ -13,17 +14,13 @@ use crate::plan::dag::Plan;
 use crate::resolve::lookup::Failed;
 use crate::resolve::samples::Samples;
 use crate::resolve::selection::LeftOut;
-use crate::verdicts::cells::CellRows;
+use crate::verdicts::cells::{CellName, CellRow, CellRows, NamedCell};
 use crate::verdicts::comparisons::{Answer, ComparisonContext, answers};
 use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
 
-/// Version of every JSON document that the program prints.
-pub const FORMAT: u32 = 1;
-
 /// All that is told about a comparison.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
-    pub format: u32,
     pub matrix: String,
     pub about: String,
     /// Regressions first, then improvements, each by the size of the change.
@@ -36,9 +33,10 @@ pub struct Report {
     /// Changes that somebody accepted, and that hold.
     pub accepted: Vec<AcceptedRow>,
     /// Median of each metric of each cell, for matrices that compare nothing too.
+    #[schemars(with = "Vec<CellRow>")]
     pub cells: CellRows,
     /// What else differed between the sides of comparisons. This and what follows is filled in by
-    /// report/beside.
+    /// [`crate::verdicts::context::add`].
     pub environments: Vec<EnvironmentsRow>,
     pub marks: Vec<MarksRow>,
     /// Only where it was asked for.
@@ -46,7 +44,7 @@ pub struct Report {
 }
 
 /// How many verdicts of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct VerdictCounts {
     pub regression: usize,
     pub improvement: usize,
@@ -58,10 +56,12 @@ pub struct VerdictCounts {
 }
 
 /// One comparison of one metric.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VerdictRow {
     /// Name of the cell without the compared axis.
-    pub cell: String,
+    #[serde(flatten)]
+    #[schemars(with = "NamedCell")]
+    pub cell: CellName,
     pub metric: String,
     pub unit: String,
     pub better: Better,
@@ -92,7 +92,7 @@ pub struct VerdictRow {
 }
 
 /// A change that somebody accepted.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AcceptedRow {
     pub id: i64,
     pub what: String,
@@ -138,11 +138,11 @@ pub fn time(ms: i64) -> String {
 /// Judges all declared comparisons of a plan over the samples that there are.
 pub fn report(
     plan: &Plan,
-    samples: &Samples,
+    samples: Samples,
     beside: &ComparisonContext,
     failed: Vec<Failed>,
 ) -> Result<Report, Diagnostic> {
-    let answers = answers(plan, samples, beside)?;
+    let answers = answers(plan, &samples, beside)?;
     let rows = answers.into_iter().map(|answer| row(plan, answer));
     let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
     report.failed = failed;
@@ -188,7 +188,6 @@ impl Report {
                 .then(rank(b).1.total_cmp(&rank(a).1))
         });
         Report {
-            format: FORMAT,
             matrix: name.to_owned(),
             about: about.to_owned(),
             verdicts: rows,
@@ -230,7 +229,10 @@ fn row(plan: &Plan, answer: Answer) -> VerdictRow {
     let moved = accepted.filter(|accepted| accepted.moved);
     let baseline = moved.map(|accepted| accepted.version.clone());
     VerdictRow {
-        cell: plan.cells.name_without(tuple(answer.baseline), &[axis]),
+        cell: plan
+            .cells
+            .name_without(tuple(answer.baseline), &[axis])
+            .into(),
         metric: plan.matrix.metrics[answer.metric].name.clone(),
         unit: answer.unit,
         better: answer.question.better,

@@ -15,7 +15,7 @@ fn run(lab: &Lab, words: &[&str]) -> Ran {
 fn why(lab: &Lab, words: &[&str]) -> Vec<(String, u64)> {
     let words = [&["plan", "matrix.toml", "--json", "--why"], words].concat();
     let output = lab.matrix(&words).output().unwrap();
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document: Value = super::lab::schema::document(&output);
     let reasons = document["why"].as_array().unwrap().iter();
     reasons
         .map(|reason| {

@@ -11,6 +11,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[path = "../schema/mod.rs"]
+pub mod schema;
+
 /// A test that waits longer than this has failed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -276,10 +279,8 @@ pub struct Ran {
 
 impl Ran {
     fn of(output: Output, events: Vec<Value>) -> Ran {
-        let stdout = String::from_utf8(output.stdout).unwrap();
+        let document = schema::document(&output);
         let stderr = String::from_utf8(output.stderr).unwrap();
-        let document = serde_json::from_str(&stdout)
-            .unwrap_or_else(|error| panic!("{error}: {stdout}\n{stderr}"));
         Ran {
             code: output.status.code(),
             document,

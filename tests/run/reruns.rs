@@ -17,7 +17,7 @@ fn only_what_is_new_is_measured() {
     let verdict = &first.document["verdicts"][0];
     assert_eq!(verdict["verdict"], "improvement", "{verdict}");
     assert_eq!(verdict["ratio"], 2.0, "{verdict}");
-    assert_eq!(first.document["format"], 1);
+    assert_eq!(first.document["format"], 2);
 
     let second = lab.run();
     second.assert_code(0);

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::key::{Key, KeyHasher};
@@ -156,7 +157,7 @@ impl Environment {
 }
 
 /// One name with two values; None is a value that the machine did not have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct EnvironmentDifference {
     pub name: String,
     pub before: Option<String>,
