@@ -1,6 +1,7 @@
 //! The command line: its types, the exit codes, one module a verb.
 
 mod accept;
+mod agent;
 mod calibrate;
 mod diff;
 mod explain;
@@ -79,6 +80,8 @@ enum Verb {
     Parse(parse::ParseArgs),
     /// Remove artifacts that are not needed any more
     Gc(gc::GcArgs),
+    /// Serve this machine over standard input and output, to another `matrix`
+    Agent,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
 }
@@ -174,6 +177,7 @@ pub fn main() -> ExitCode {
         Verb::Machine(args) => machine::machine(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
+        Verb::Agent => agent::agent(),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "matrix", &mut script);

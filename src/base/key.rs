@@ -3,6 +3,9 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 /// 128 bits of BLAKE3: at 10^9 keys the chance of any two colliding is below 10^-20.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Key(pub [u8; 16]);
@@ -40,6 +43,26 @@ impl Key {
     /// The first eight digits: enough for a person.
     pub fn short(&self) -> String {
         self.to_string()[..8].to_owned()
+    }
+}
+
+/// Hexadecimal in texts such as JSON, the bytes elsewhere.
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match serializer.is_human_readable() {
+            true => serializer.collect_str(self),
+            false => self.0.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Key, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Deserialize::deserialize(deserializer).map(Key);
+        }
+        let hex = String::deserialize(deserializer)?;
+        Key::parse(&hex).ok_or_else(|| D::Error::custom("a key has 32 hexadecimal digits"))
     }
 }
 

@@ -12,8 +12,8 @@ use crate::base::diag::Sources;
 use crate::base::units::{count, show_time};
 use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
+use crate::machine::connect;
 use crate::machine::environment::CaptureRequest;
-use crate::machine::host::local::LocalHost;
 use crate::machine::host::{Cancel, Holder, Host, Lock, lock_is_free};
 use crate::machine::quiet::{self, Limits};
 use crate::machine::tune::{
@@ -82,22 +82,20 @@ pub fn machine(args: MachineArgs) -> Exit {
 async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, Stop> {
     let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
     let place = tune::place(lock.as_deref());
-    let mut host = LocalHost::new("local")?;
-    if let Some(lock) = &lock {
-        host = host.with_lock(lock);
-    }
+    let host = connect::local("local", lock)?;
+    let host = host.as_ref();
     match verb {
         MachineVerb::Tune { profile, dry_run } => {
-            let resolved = resolved(&host, profile, sources).await?;
+            let resolved = resolved(host, profile, sources).await?;
             match dry_run {
-                true => preview(&host, &resolved).await,
-                false => tune(&host, &resolved, &place).await,
+                true => preview(host, &resolved).await,
+                false => tune(host, &resolved, &place).await,
             }
         }
-        MachineVerb::Revert => revert(&host, &place).await,
-        MachineVerb::Status => status(&host, &place).await,
+        MachineVerb::Revert => revert(host, &place).await,
+        MachineVerb::Status => status(host, &place).await,
         MachineVerb::Facts => {
-            let facts = own_facts(&host).await?;
+            let facts = own_facts(host).await?;
             let lines = facts
                 .iter()
                 .map(|(name, value)| format!("{name} = {value}"));
@@ -107,7 +105,7 @@ async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, St
                 exit: Exit::Fine,
             })
         }
-        MachineVerb::Check => check(&host).await,
+        MachineVerb::Check => check(host).await,
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::base::key::{Key, KeyHasher};
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
+use crate::machine::connect;
 use crate::machine::environment::{
     CaptureRequest, Environment, EnvironmentDifference, capture, is_set_by,
 };
-use crate::machine::host::local::LocalHost;
 use crate::machine::host::{FileOp, FileReply, Host, HostError};
 use crate::machine::tune;
 use crate::plan::commands::Places;
@@ -102,11 +102,8 @@ impl Machines {
                     missing: Vec::new(),
                 },
                 Via::Local => {
-                    let mut host = LocalHost::new(name.clone())?;
-                    if let Some(lock) = &options.lock {
-                        host = host.with_lock(lock);
-                    }
-                    let looked = look_at(Rc::new(host), matrix, versions, options).await?;
+                    let host = connect::local(name, options.lock.clone())?;
+                    let looked = look_at(host, matrix, versions, options).await?;
                     Machine {
                         quiet_wait: declared.quiet_wait,
                         slots: declared.slots as usize,

@@ -108,7 +108,9 @@ impl MachineSessions {
                 result = result.and(released);
             }
         }
-        self.locks.take();
+        for lock in self.locks.take() {
+            lock.release().await;
+        }
         result
     }
 

@@ -2,6 +2,7 @@
 
 pub mod fake;
 pub mod local;
+pub mod serial;
 
 use std::fmt;
 use std::future::Future;
@@ -57,8 +58,21 @@ pub trait Host {
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
 }
 
-/// The lock; dropping it gives it back.
-pub struct Lock(#[allow(dead_code)] pub Box<dyn std::any::Any>);
+/// The machine's lock. Dropping it gives it back, a moment later where the host is elsewhere.
+pub struct Lock(pub Box<dyn HeldLock>);
+
+impl Lock {
+    /// Gives it back; when this returns, somebody else can have it.
+    pub async fn release(self) {
+        self.0.release().await;
+    }
+}
+
+/// What holds a lock: dropped, it gives it back.
+pub trait HeldLock {
+    /// Gives it back and waits until that is done.
+    fn release(self: Box<Self>) -> Wait<'static, ()>;
+}
 
 /// Whether nobody has the machine's lock.
 pub async fn lock_is_free(host: &dyn Host, purpose: &str) -> bool {
@@ -68,7 +82,20 @@ pub async fn lock_is_free(host: &dyn Host, purpose: &str) -> bool {
         let _ = stop.send(true);
     };
     let lock = host.lock(Holder::this(purpose), &taken, Cancel::new(cancel));
-    lock.await.is_ok()
+    match lock.await {
+        Ok(lock) => {
+            lock.release().await;
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// A lock that nobody else wants.
+impl HeldLock for () {
+    fn release(self: Box<Self>) -> Wait<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Who holds a machine.
@@ -101,52 +128,90 @@ impl Holder {
 }
 
 /// One operation on a host's files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileOp {
     /// At most `bytes_max` bytes; more is an error.
-    Read { path: PathBuf, bytes_max: usize },
+    Read {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        bytes_max: usize,
+    },
     /// Written in place with one `write`, as sysfs and procfs want it; the file must exist. Of a
     /// regular file nothing of the old content stays.
-    Write { path: PathBuf, bytes: Vec<u8> },
+    Write {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        #[serde(with = "serial::bytes")]
+        bytes: Vec<u8>,
+    },
     /// A new file beside it, synced, then renamed over it, and the folder synced: after a power
     /// loss either the old or the new content is there. An old file's permissions are kept.
-    Replace { path: PathBuf, bytes: Vec<u8> },
+    Replace {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        #[serde(with = "serial::bytes")]
+        bytes: Vec<u8>,
+    },
     /// At the end of a file, which must exist. Nothing is synced: after a power loss it may be missing,
     /// or a part of it.
-    Append { path: PathBuf, bytes: Vec<u8> },
+    Append {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        #[serde(with = "serial::bytes")]
+        bytes: Vec<u8>,
+    },
     /// Names in a folder, sorted.
-    List { path: PathBuf },
+    List {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
     /// A folder with its parents; fine when it is there.
-    MakeDir { path: PathBuf },
+    MakeDir {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
     /// A file, a link or a whole folder, without following links or crossing into another file
     /// system; fine when it is not there.
-    Remove { path: PathBuf },
+    Remove {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
     /// A symbolic link at `path` that points to `target`, replacing one that is there.
-    Link { path: PathBuf, target: PathBuf },
+    Link {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        #[serde(with = "serial::path")]
+        target: PathBuf,
+    },
     /// The absolute path of a program on the host's PATH (`sbin` folders included).
     Which { program: String },
     /// BLAKE3 of a file's content, as a [`crate::base::key::Key`].
-    Digest { path: PathBuf },
+    Digest {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FileReply {
     Done,
-    Bytes(Vec<u8>),
+    Bytes(#[serde(with = "serial::bytes")] Vec<u8>),
     Names(Vec<String>),
-    Path(PathBuf),
+    Path(#[serde(with = "serial::path")] PathBuf),
     Digest(crate::base::key::Key),
 }
 
 /// A command to run: an argv, never a shell line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     pub argv: Vec<String>,
     /// The working folder.
+    #[serde(with = "serial::path")]
     pub dir: PathBuf,
     /// The whole environment beside what the host gives each command (PATH, HOME, USER, TMPDIR,
     /// `LC_ALL=C.UTF-8`).
     pub env: Vec<(String, String)>,
+    #[serde(with = "serial::bytes")]
     pub stdin: Vec<u8>,
     pub timeout: Duration,
     /// Limit for each of the two streams. Beyond it the first and the last half of the limit are
@@ -155,10 +220,12 @@ pub struct Command {
 }
 
 /// What a command printed and how it ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Output {
     pub ended: Ended,
+    #[serde(with = "serial::bytes")]
     pub stdout: Vec<u8>,
+    #[serde(with = "serial::bytes")]
     pub stderr: Vec<u8>,
     /// One of the streams was longer than its limit.
     pub truncated: bool,
@@ -169,7 +236,7 @@ pub struct Output {
 }
 
 /// A service of one host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServiceId(pub u64);
 
 /// Told when everything must stop at once.
@@ -202,8 +269,14 @@ impl Cancel {
     }
 }
 
+impl From<watch::Receiver<bool>> for Cancel {
+    fn from(receiver: watch::Receiver<bool>) -> Cancel {
+        Cancel::new(receiver)
+    }
+}
+
 /// A host could not do what it was asked to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub struct HostError {
     /// What was tried and what came of it, in one line that names the file or the program.
     pub message: String,
@@ -241,7 +314,7 @@ impl fmt::Display for HostError {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum HostErrorKind {
     NotFound,
     PermissionDenied,

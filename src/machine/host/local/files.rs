@@ -22,6 +22,26 @@ const NAMES_MAX: usize = 1_000_000;
 /// Folders within folders that are removed: each keeps one file open.
 const REMOVE_DEPTH_MAX: usize = 256;
 const CHUNK_BYTES: usize = 64 << 10;
+/// What is read without a thread of its own.
+const READ_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// Whether an operation may wait for a disk: it must not delay what else its thread has to do. What is only looked
+/// at is nearly always in memory, and cheaper done than handed over.
+pub fn may_take_long(op: &FileOp) -> bool {
+    match op {
+        FileOp::Replace { .. } | FileOp::Remove { .. } | FileOp::Digest { .. } => true,
+        FileOp::Read { path, bytes_max } => {
+            let is_kernels = path.starts_with("/proc") || path.starts_with("/sys");
+            *bytes_max > READ_AT_ONCE_BYTES_MAX && !is_kernels
+        }
+        FileOp::Write { .. }
+        | FileOp::Append { .. }
+        | FileOp::List { .. }
+        | FileOp::MakeDir { .. }
+        | FileOp::Link { .. }
+        | FileOp::Which { .. } => false,
+    }
+}
 
 /// Carries out one operation. `Which` is not ours: it needs the host's PATH.
 pub fn carry_out(op: FileOp) -> Result<FileReply, HostError> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::machine::host::{Cancel, Holder, HostError, HostErrorKind, Lock};
+use crate::machine::host::{Cancel, HeldLock, Holder, HostError, HostErrorKind, Lock, Wait};
 
 const POLL_MIN: Duration = Duration::from_millis(100);
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub async fn take(
                 let failed =
                     |error| HostError::io(format!("cannot write `{}`", path.display()), &error);
                 write_holder(&mut file, &holder).map_err(failed)?;
-                return Ok(Lock(Box::new(HeldLock(file))));
+                return Ok(Lock(Box::new(LockedFile(file))));
             }
             // Somebody removed the file before we had it locked: the next one counts.
             Ok(()) => continue,
@@ -75,9 +75,16 @@ pub async fn take(
 
 /// The locked file. Dropping it empties and unlocks it; it is never removed, as a waiter may have
 /// it open.
-struct HeldLock(File);
+struct LockedFile(File);
 
-impl Drop for HeldLock {
+impl HeldLock for LockedFile {
+    fn release(self: Box<Self>) -> Wait<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Drop for LockedFile {
     fn drop(&mut self) {
         // Only what a waiter is told suffers if this fails.
         let _ = self.0.set_len(0);

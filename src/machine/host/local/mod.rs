@@ -9,10 +9,12 @@ mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::process::{BaseEnvironment, Running};
+pub use self::tree::OwnChild;
 use self::tree::Owner;
 use super::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
@@ -30,7 +32,7 @@ const OPS_MAX: usize = 100_000;
 pub struct LocalHost {
     name: String,
     owner: Owner,
-    environment: BaseEnvironment,
+    environment: Arc<BaseEnvironment>,
     lock: PathBuf,
     grace: Duration,
     services: RefCell<BTreeMap<ServiceId, Service>>,
@@ -50,7 +52,7 @@ impl LocalHost {
         Ok(LocalHost {
             name: name.into(),
             owner: Owner::this()?,
-            environment: BaseEnvironment::of_this_process(),
+            environment: Arc::new(BaseEnvironment::of_this_process()),
             lock: lock::path_default(),
             grace: GRACE,
             services: RefCell::default(),
@@ -79,30 +81,40 @@ impl LocalHost {
     }
 }
 
+fn carry_out(ops: Vec<FileOp>, environment: &BaseEnvironment) -> Vec<Result<FileReply, HostError>> {
+    let too_many = || {
+        HostError::new(
+            HostErrorKind::TooLarge,
+            format!("more than {OPS_MAX} file operations at once: split them"),
+        )
+    };
+    let one = |(i, op)| match op {
+        _ if i >= OPS_MAX => Err(too_many()),
+        FileOp::Which { program } => environment
+            .find(&program, None, Path::new("/"))
+            .map(FileReply::Path),
+        op => files::carry_out(op),
+    };
+    ops.into_iter().enumerate().map(one).collect()
+}
+
 impl Host for LocalHost {
     fn name(&self) -> &str {
         &self.name
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {
+        let environment = self.environment.clone();
         Box::pin(async move {
-            let too_many = || {
-                HostError::new(
-                    HostErrorKind::TooLarge,
-                    format!("more than {OPS_MAX} file operations at once: split them"),
-                )
-            };
-            let one = |(i, op)| match op {
-                _ if i >= OPS_MAX => Err(too_many()),
-                FileOp::Which { program } => {
-                    let here = std::path::Path::new("/");
-                    self.environment
-                        .find(&program, None, here)
-                        .map(FileReply::Path)
-                }
-                op => files::carry_out(op),
-            };
-            ops.into_iter().enumerate().map(one).collect()
+            if !ops.iter().any(files::may_take_long) {
+                return carry_out(ops, &environment);
+            }
+            let count = ops.len();
+            let done = tokio::task::spawn_blocking(move || carry_out(ops, &environment));
+            done.await.unwrap_or_else(|error| {
+                let error = HostError::new(HostErrorKind::Other, error.to_string());
+                vec![Err(error); count]
+            })
         })
     }
 

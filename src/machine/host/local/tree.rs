@@ -404,6 +404,24 @@ fn mains() -> MutexGuard<'static, BTreeSet<i32>> {
     MAINS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A child of ours that is no step's, such as an agent: while this is kept, nobody takes it for what a step
+/// has left.
+#[derive(Debug)]
+pub struct OwnChild(i32);
+
+impl OwnChild {
+    pub fn new(pid: u32) -> OwnChild {
+        mains().insert(pid as i32);
+        OwnChild(pid as i32)
+    }
+}
+
+impl Drop for OwnChild {
+    fn drop(&mut self) {
+        mains().remove(&self.0);
+    }
+}
+
 /// Whether this process has a child, living or dead, that is no step's main process. What a step has left
 /// is one, or is below one.
 fn have_orphans() -> bool {

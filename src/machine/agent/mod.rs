@@ -1,0 +1,10 @@
+//! The agent of a machine: it serves the machine's host to whoever asks, by messages.
+
+pub mod client;
+pub mod frames;
+pub mod protocol;
+pub mod serve;
+pub mod thread;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The messages between a machine's agent and those who ask it: requests, replies, and what is told meanwhile.
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::host::{Command, FileOp, FileReply, Holder, HostError, Output, ServiceId};
+
+/// Changes when a message changes its form: both sides must have the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// What an agent prints first, before its version; a login shell may print other lines before it.
+pub const GREETING: &str = "matrix-agent";
+/// Bytes of one frame's payload: a longer message is sent in several, between those of others.
+pub const FRAME_BYTES_MAX: usize = 1 << 20;
+/// Bytes of one message.
+pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
+
+/// Names a request until it is answered.
+pub type CallId = u64;
+
+/// What is sent to an agent about one call.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// The call's first message.
+    Request(Request),
+    /// What runs for this call ends; it is answered all the same.
+    Cancel,
+    /// Nobody waits for the answer any more: what it would have given is put away.
+    Abandon,
+}
+
+/// What an agent sends about one call.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromAgent {
+    /// Who holds the lock that is waited for.
+    Waiting(String),
+    /// The call's last message.
+    Reply(Reply),
+}
+
+/// A lock that an agent holds for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockId(pub u64);
+
+/// One method of [`crate::machine::host::Host`] each, but for `Unlock`.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    Files(Vec<FileOp>),
+    Run(Command),
+    Start(Command),
+    Ended(ServiceId),
+    Stop(ServiceId),
+    Lock(Holder),
+    Unlock(LockId),
+    Clean,
+}
+
+/// The answer to the request of the same name.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Reply {
+    Files(Vec<Result<FileReply, HostError>>),
+    Run(Result<Output, HostError>),
+    Start(Result<ServiceId, HostError>),
+    Ended(Option<Output>),
+    Stop(Result<Output, HostError>),
+    Lock(Result<LockId, HostError>),
+    Unlock,
+    Clean(Result<Vec<String>, HostError>),
+}

@@ -1,0 +1,3 @@
+//! The ways to an agent that is another process.
+
+pub mod pipe;
