@@ -1,8 +1,9 @@
 //! The figures of `judge`: prints `figure | measured | asked` for each protocol.
 //!
-//! `cargo bench --bench judging -- [quick] [aa] [cp] [tcpd] [speed]`
+//! `cargo bench --bench judging -- [quick] [aa] [bisect] [cp] [tcpd] [speed]`
 
 mod aa;
+mod bisect;
 mod cp;
 mod data;
 mod speed;
@@ -11,7 +12,7 @@ mod tcpd;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == "quick");
-    let names = ["aa", "cp", "tcpd", "speed"];
+    let names = ["aa", "bisect", "cp", "tcpd", "speed"];
     let chosen = |name: &str| {
         let any = words.iter().any(|word| names.contains(&word.as_str()));
         !any || words.iter().any(|word| word == name)
@@ -20,6 +21,9 @@ fn main() {
     println!("|---|---|---|");
     if chosen("aa") {
         aa::run(quick);
+    }
+    if chosen("bisect") {
+        bisect::run(quick);
     }
     if chosen("cp") {
         cp::run(quick);

@@ -1,8 +1,9 @@
-//! What every layer uses: diagnostics, units, keys, patterns, samples. Pure.
+//! What every layer uses: diagnostics, units, keys, patterns, random numbers, samples. Pure.
 
 pub mod diag;
 pub mod input;
 pub mod key;
 pub mod pattern;
+pub mod random;
 pub mod sample;
 pub mod units;

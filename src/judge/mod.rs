@@ -3,6 +3,7 @@
 pub mod changepoint;
 pub mod compare;
 pub mod confirm;
+pub mod culprit;
 pub mod history;
 pub mod monitors;
 pub mod power;

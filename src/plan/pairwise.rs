@@ -13,6 +13,7 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+use crate::base::random::Random;
 use pairs::{Uncovered, drop_redundant};
 pub use space::{Forbidden, Predicate, SEARCH_STEPS_MAX};
 use space::{Space, UNSET};
@@ -150,27 +151,6 @@ fn check_limits(sizes: &[usize], rules: &[Forbidden]) -> Result<(), PairwiseErro
         }
     }
     Ok(())
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
-struct Random(u64);
-
-impl Random {
-    /// Nearly uniform in `0..n`; `n` is not 0.
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        ((u128::from(z) * n as u128) >> 64) as usize
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
-        }
-    }
 }
 
 struct ArrayBuilder<'a> {
