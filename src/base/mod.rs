@@ -6,4 +6,5 @@ pub mod key;
 pub mod pattern;
 pub mod random;
 pub mod sample;
+pub mod unit;
 pub mod units;

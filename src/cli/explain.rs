@@ -52,14 +52,8 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let machine = plan.cells.axis("machine").unwrap_or(0);
     let places = |cell: u32| {
         let name = plan.cells.label(plan.cells.cell(cell as usize), machine);
-        looked.machines.get(name).map_or(
-            Places {
-                work: String::new(),
-                installed: String::new(),
-                artifacts: String::new(),
-            },
-            |machine| machine.places.clone(),
-        )
+        let machine = looked.machines.get(name);
+        machine.map_or_else(Places::default, |machine| machine.places.clone())
     };
     let past = |run: usize| failures.get(&run).cloned();
     Ok(explain_cell(

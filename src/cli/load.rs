@@ -246,6 +246,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         return Err(Stop::usage(diagnostics));
     };
     show::diagnostics(&diagnostics, sources);
+    matrix.here = here(&folder)?;
     let (parser, monitors) = parsers(&matrix)?;
     directions(&mut matrix, &parser)?;
     let profiles = profiles(&matrix, &folder, sources)?;
@@ -276,6 +277,26 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         monitors,
         profiles,
     })
+}
+
+/// The absolute path of the matrix's folder, as commands get it.
+fn here(folder: &Path) -> Result<String, Stop> {
+    let folder = match folder.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => folder,
+    };
+    let absolute = std::path::absolute(folder).map_err(|error| {
+        Stop::message(format!(
+            "the folder `{}` has no absolute path: {}",
+            folder.display(),
+            in_words(error)
+        ))
+    })?;
+    Ok(absolute
+        .components()
+        .as_path()
+        .to_string_lossy()
+        .into_owned())
 }
 
 /// An expression as `--only` takes it.

@@ -471,7 +471,9 @@ fn markdown(report: &Report, common: &Common, faces: &OutputOptions) -> Result<S
 /// What one would want to do next, in words that can be pasted into a shell.
 fn next_commands(result: &Shown, common: &Common, choosing: &SelectionArgs) {
     let command = |verb: &str, rest: &[String]| {
-        let program = std::env::args().next().unwrap_or("matrix".to_owned());
+        let program = std::env::args_os()
+            .next()
+            .map_or("matrix".to_owned(), |it| it.to_string_lossy().into_owned());
         let matrix = common.matrix.display().to_string();
         let words = vec![program, verb.to_owned(), matrix];
         show_words(&[words, same_choice(common), rest.to_vec()].concat())

@@ -145,7 +145,9 @@ impl<'a> Session<'a> {
         chosen: Chosen,
         signals: &mut Signals,
     ) -> Result<Ran, Stop> {
-        let arguments: Vec<String> = std::env::args().collect();
+        let arguments: Vec<String> = std::env::args_os()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect();
         let session = self.store.borrow().begin_session(&SessionStart {
             started_ms: now_ms(),
             matrix: &self.loaded.matrix.name,

@@ -75,6 +75,14 @@ fn names(matrix: &Matrix, problems: &mut Problems) {
                     .at(span, "letters, digits and `_` only")
                     .help(format!("write `{}`", as_identifier(name))),
             );
+        } else if !matrix.engine.is_usable(name) {
+            problems.push(
+                Diagnostic::error(format!("`{name}` is a word of the template language"))
+                    .at(span, "choose another name")
+                    .help(format!(
+                        "templates cannot use it as a name: write `{name}_`"
+                    )),
+            );
         }
         match seen.get(name) {
             Some(first) => problems.push(
@@ -281,6 +289,9 @@ impl<'a> Checker<'a> {
         for affects in &self.matrix.affects {
             self.expr(&affects.when);
         }
+        for when in self.matrix.metrics.iter().filter_map(|m| m.when.as_ref()) {
+            self.expr(when);
+        }
         let presets = self.matrix.presets.iter().filter_map(|p| p.repeat.as_ref());
         for repeat in presets.chain([&self.matrix.run.repeat]) {
             let Some(until) = &repeat.until else { continue };
@@ -300,9 +311,18 @@ impl<'a> Checker<'a> {
         }
         if let Some(build) = &matrix.build {
             for argv in &build.run {
-                self.argv(argv, &["src", "jobs", "dir"], 0);
+                self.argv(argv, &["src", "jobs", "dir", "here", "cpus", "commit"], 0);
             }
         }
+        let in_setup = [
+            "dir",
+            "bin",
+            "seconds",
+            "here",
+            "cpus",
+            "commit",
+            "free_port",
+        ];
         for (index, setup) in matrix.setups.iter().enumerate() {
             let commands = setup
                 .run
@@ -311,11 +331,22 @@ impl<'a> Checker<'a> {
                 .chain(&setup.service)
                 .chain(&setup.ready);
             for argv in commands {
-                self.argv(argv, &["dir", "bin", "seconds"], index);
+                self.argv(argv, &in_setup, index);
             }
         }
         let all = matrix.setups.len();
-        let in_run = ["cell", "dir", "bin", "seconds", "round", "seed"];
+        let in_run = [
+            "cell",
+            "dir",
+            "bin",
+            "seconds",
+            "round",
+            "seed",
+            "here",
+            "cpus",
+            "commit",
+            "free_port",
+        ];
         self.argv(&matrix.run.command, &in_run, all);
         for monitor in &matrix.monitors {
             match monitor {
@@ -345,7 +376,8 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let before = &self.matrix.setups[..setups];
-            if let Some(name) = mention.strip_suffix(".dir")
+            let name = mention.strip_suffix(".dir");
+            if let Some(name) = name.or_else(|| mention.strip_suffix(".port"))
                 && before.iter().any(|setup| setup.name.value == name)
             {
                 continue;
@@ -519,7 +551,9 @@ fn unused_axes(matrix: &Matrix, used: &BTreeSet<String>, problems: &mut Problems
     for axis in &matrix.axes {
         let always = ["machine", "version"].contains(&axis.name.as_str());
         // A name that cannot be used was reported as such.
-        let usable = is_identifier(&axis.name) && !BUILTIN_NAMES.contains(&axis.name.as_str());
+        let usable = is_identifier(&axis.name)
+            && !BUILTIN_NAMES.contains(&axis.name.as_str())
+            && matrix.engine.is_usable(&axis.name);
         if usable && !always && !used.contains(axis.name.as_str()) {
             problems.push(
                 Diagnostic::error(format!("axis `{}` is never used", axis.name))

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::check;
 use super::matrix::*;
 use super::read::{self, Problems, Table, TomlNode};
-use super::template::{Engine, split_words};
+use super::template::{Engine, Expr, split_words};
 use super::value::{self, AxisValue};
 use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
 use crate::base::pattern::Pattern;
@@ -36,7 +36,7 @@ pub fn matrix(
     let text = sources.text(file).to_owned();
     let matrix = read::parse(file, &text, &mut problems).and_then(|toml| {
         let whole = Span::new(file, 0..text.len().min(1));
-        let table = Table::new("a matrix file", file, whole, toml.get_ref());
+        let table = Table::new("a matrix file", file, &text, whole, toml.get_ref());
         Decoder {
             problems: &mut problems,
             engine: Engine::default(),
@@ -94,6 +94,7 @@ impl Decoder<'_> {
             head.finish(self.problems);
         }
 
+        self.declare_names(&mut top);
         let subject = self.subject(&mut top);
         let requires = self.requires(&mut top);
         let build = self.build(&mut top);
@@ -158,8 +159,35 @@ impl Decoder<'_> {
             monitors,
             compares,
             env,
+            here: String::new(),
             engine: self.engine,
         })
+    }
+
+    /// An axis called `range` is an axis, not the function.
+    fn declare_names(&mut self, top: &mut Table) {
+        let mut ignored = Problems::default();
+        let axes = top
+            .get("axes")
+            .and_then(|n| n.table("[axes]", &mut ignored));
+        let mut names = Vec::new();
+        if let Some(mut axes) = axes {
+            let derived = axes.get("derived");
+            let derived = derived.and_then(|n| n.table("[axes.derived]", &mut ignored));
+            let all = [Some(axes), derived].into_iter().flatten();
+            names.extend(
+                all.flat_map(|table| table.all())
+                    .map(|(name, _)| name.value.to_owned()),
+            );
+        }
+        let setups = top
+            .get("setup")
+            .map(|n| n.tables("[[setup]]", &mut ignored));
+        for mut setup in setups.unwrap_or_default() {
+            let name = setup.get("name").and_then(|n| n.string(&mut ignored));
+            names.extend(name.map(|name| name.value));
+        }
+        self.engine.declare(names);
     }
 
     /// `machine` and `version` are axes even where the file does not name them.
@@ -211,7 +239,7 @@ impl Decoder<'_> {
             return;
         };
         let whole = Span::new(file, 0..text.len().min(1));
-        let mut table = Table::new("an imported file", file, whole, toml.get_ref());
+        let mut table = Table::new("an imported file", file, &text, whole, toml.get_ref());
         // What the matrix itself declares goes before what it imports.
         for machine in self.machines(&mut table) {
             if !machines.iter().any(|own| own.name == machine.name) {
@@ -645,6 +673,8 @@ impl Decoder<'_> {
             let min_effect = table
                 .get("min_effect")
                 .and_then(|n| n.percent(self.problems));
+            let when = self.optional_expr(&mut table, "when");
+            let optional = self.boolean(&mut table, "optional");
             table.finish(self.problems);
             metrics.extend(from.map(|from| MetricDecl {
                 name: name.value.to_owned(),
@@ -652,6 +682,8 @@ impl Decoder<'_> {
                 better,
                 unit,
                 min_effect,
+                when,
+                optional,
                 span: name.span,
             }));
         }
@@ -797,6 +829,11 @@ impl Decoder<'_> {
             .get(key)
             .and_then(|n| n.string(self.problems))
             .map(|text| text.value)
+    }
+
+    fn optional_expr(&mut self, table: &mut Table, key: &'static str) -> Option<Expr> {
+        let text = table.get(key).and_then(|n| n.string(self.problems))?;
+        self.problems.note(self.engine.expr(&text.value, text.span))
     }
 
     fn optional_string(&mut self, table: Option<&mut Table>, key: &'static str) -> String {

@@ -50,6 +50,8 @@ pub struct Matrix {
     pub compares: Vec<Compare>,
     /// Environment variables of every command.
     pub env: Vec<(String, Template)>,
+    /// What `{{ here }}` stands for: the absolute path of the folder that the file is in.
+    pub here: String,
     /// Compiles and runs the templates above.
     pub engine: Engine,
 }
@@ -264,6 +266,13 @@ pub struct Run {
     pub span: Span,
 }
 
+impl Run {
+    /// All that is run to measure a cell.
+    pub fn commands(&self) -> impl Iterator<Item = &Argv> {
+        std::iter::once(&self.command)
+    }
+}
+
 /// How findings are measured again before they are reported as confirmed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confirm {
@@ -298,6 +307,10 @@ pub struct MetricDecl {
     pub unit: Option<String>,
     /// The smallest change that matters, as a fraction; before that of `[[compare]]`.
     pub min_effect: Option<f64>,
+    /// The cells that have it; all where it is not said.
+    pub when: Option<Expr>,
+    /// An output without it costs this reading, not the others.
+    pub optional: bool,
     pub span: Span,
 }
 

@@ -102,6 +102,8 @@ pub struct Table<'a> {
     /// As a user would write it: `[run]`.
     pub title: String,
     pub span: Span,
+    /// The whole file.
+    text: &'a str,
     entries: Vec<(At<&'a str>, &'a Spanned<DeValue<'a>>)>,
     known: Vec<&'static str>,
 }
@@ -110,6 +112,7 @@ impl<'a> Table<'a> {
     pub fn new(
         title: impl Into<String>,
         source: SourceId,
+        text: &'a str,
         span: Span,
         table: &'a DeTable<'a>,
     ) -> Self {
@@ -124,6 +127,7 @@ impl<'a> Table<'a> {
         Table {
             title: title.into(),
             span,
+            text,
             entries,
             known: Vec::new(),
         }
@@ -191,6 +195,7 @@ impl<'a> Table<'a> {
         TomlNode {
             what: name.value.to_owned(),
             source: name.span.source,
+            text: self.text,
             key: name.span,
             span: Span::new(name.span.source, value.span()),
             value: value.get_ref(),
@@ -202,6 +207,7 @@ impl<'a> Table<'a> {
 pub struct TomlNode<'a> {
     pub what: String,
     source: SourceId,
+    text: &'a str,
     /// Where its key stands; for an element of an array the element itself.
     pub key: Span,
     pub span: Span,
@@ -209,6 +215,13 @@ pub struct TomlNode<'a> {
 }
 
 impl<'a> TomlNode<'a> {
+    /// The value as the file writes it.
+    pub fn written(&self) -> &'a str {
+        self.text
+            .get(self.span.start as usize..self.span.end as usize)
+            .unwrap_or("")
+    }
+
     /// Notes that the value is not what it should be.
     pub fn wrong(&self, wanted: &str, problems: &mut Problems) {
         let found = match self.value {
@@ -297,6 +310,7 @@ impl<'a> TomlNode<'a> {
                         TomlNode {
                             what: self.what.clone(),
                             source: self.source,
+                            text: self.text,
                             key: span,
                             span,
                             value: element.get_ref(),
@@ -321,7 +335,7 @@ impl<'a> TomlNode<'a> {
 
     pub fn table(&self, title: impl Into<String>, problems: &mut Problems) -> Option<Table<'a>> {
         match self.value.as_table() {
-            Some(table) => Some(Table::new(title, self.source, self.key, table)),
+            Some(table) => Some(Table::new(title, self.source, self.text, self.key, table)),
             None => {
                 self.wrong("a table", problems);
                 None

@@ -1,13 +1,17 @@
 //! Templates and expressions: compiling, the names they mention, rendering, evaluating.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
+use minijinja::value::ValueKind;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 use crate::base::diag::{Diagnostic, Span};
 
 /// Bytes of one template or expression.
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of what one template gives.
+pub const RENDERED_BYTES_MAX: usize = 1 << 20;
 /// Steps that one rendering may take: endless loops end here.
 const FUEL_MAX: u64 = 100_000;
 
@@ -86,7 +90,18 @@ impl From<Derived> for Value {
 
 impl std::fmt::Display for Derived {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        write!(f, "{}", self.0)
+        f.write_str(&plain(&self.0).to_string())
+    }
+}
+
+/// A boolean is written as a matrix writes it, not as Python does.
+fn plain(value: &Value) -> Value {
+    match value.kind() {
+        ValueKind::Bool => Value::from(match value.is_true() {
+            true => "true",
+            false => "false",
+        }),
+        _ => value.clone(),
     }
 }
 
@@ -94,6 +109,8 @@ impl std::fmt::Display for Derived {
 pub struct Engine {
     env: Environment<'static>,
     count: usize,
+    /// Names of minijinja's own functions that a matrix uses for something else.
+    declared: BTreeSet<String>,
 }
 
 impl Default for Engine {
@@ -102,7 +119,15 @@ impl Default for Engine {
         env.set_undefined_behavior(UndefinedBehavior::Strict);
         env.set_fuel(Some(FUEL_MAX));
         env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        Engine { env, count: 0 }
+        env.set_formatter(|out, state, value| {
+            minijinja::escape_formatter(out, state, &plain(value))
+        });
+        env.add_filter("string", |value: &Value| plain(value).to_string());
+        Engine {
+            env,
+            count: 0,
+            declared: BTreeSet::new(),
+        }
     }
 }
 
@@ -113,6 +138,17 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
+    /// Axes and set-ups of these names are meant where a template names them, not functions.
+    pub fn declare(&mut self, names: impl IntoIterator<Item = String>) {
+        self.declared.extend(names);
+    }
+
+    /// Whether a template can use this name: not a word of the language itself.
+    pub fn is_usable(&self, name: &str) -> bool {
+        let compiled = self.env.compile_expression(name);
+        compiled.is_ok_and(|compiled| compiled.undeclared_variables(true).contains(name))
+    }
+
     /// Compiles `text`, which stands at `span`; the diagnostic underlines the fault.
     pub fn template(&mut self, text: &str, span: Span) -> Result<Template, Diagnostic> {
         if text.len() > TEMPLATE_BYTES_MAX {
@@ -157,7 +193,10 @@ impl Engine {
         let globals: BTreeSet<&str> = self.env.globals().map(|(name, _)| name).collect();
         let mut names: Vec<String> = names
             .into_iter()
-            .filter(|name| !globals.contains(name.as_str()))
+            .filter(|name| {
+                let root = name.split('.').next().unwrap_or(name);
+                self.declared.contains(root) || !globals.contains(name.as_str())
+            })
             .collect();
         names.sort();
         names
@@ -168,10 +207,20 @@ impl Engine {
         if template.is_literal() {
             return Ok(template.text.clone());
         }
-        self.env
-            .get_template(&template.id)
-            .and_then(|compiled| compiled.render(&context.0))
-            .map_err(|error| in_words(&error))
+        let compiled = self.env.get_template(&template.id);
+        let mut rendered = Limited::default();
+        let result = compiled.and_then(|compiled| {
+            compiled
+                .render_captured_to(&context.0, &mut rendered)
+                .map(|_| ())
+        });
+        match result {
+            _ if rendered.is_full => Err(format!(
+                "it gives more than {RENDERED_BYTES_MAX} bytes: make it shorter"
+            )),
+            Ok(()) => Ok(String::from_utf8_lossy(&rendered.bytes).into_owned()),
+            Err(error) => Err(in_words(&error)),
+        }
     }
 
     /// Whether the expression holds; anything but a boolean is an error.
@@ -190,6 +239,28 @@ impl Engine {
             .and_then(|compiled| compiled.eval(&context.0))
             .map(Derived)
             .map_err(|error| in_words(&error))
+    }
+}
+
+/// Takes what is rendered up to [`RENDERED_BYTES_MAX`], and fails from there on.
+#[derive(Default)]
+struct Limited {
+    bytes: Vec<u8>,
+    is_full: bool,
+}
+
+impl io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > RENDERED_BYTES_MAX {
+            self.is_full = true;
+            return Err(io::Error::other("too long"));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -132,25 +132,15 @@ fn scalar(node: &TomlNode, problems: &mut Problems) -> Option<Scalar> {
         DeValue::String(text) => Some(Scalar::Text(text.to_string())),
         DeValue::Boolean(value) => Some(Scalar::Boolean(*value)),
         DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
-            Ok(number) => Some(Scalar::Integer(number)),
+            Ok(number) => as_written(node, number, problems).map(Scalar::Integer),
             Err(_) => {
                 node.wrong("a whole number that fits into 64 bits", problems);
                 None
             }
         },
         DeValue::Float(float) => match float.as_str().parse::<f64>() {
-            Ok(number) if number.is_finite() && number.to_string() == float.as_str() => {
-                Some(Scalar::Float(number))
-            }
             Ok(number) if number.is_finite() => {
-                problems.push(
-                    Diagnostic::error(format!(
-                        "this number would be read as {number}, not as it is written"
-                    ))
-                    .at(node.span, "a float")
-                    .help(format!("write it as a string: \"{}\"", float.as_str())),
-                );
-                None
+                as_written(node, number, problems).map(Scalar::Float)
             }
             _ => {
                 node.wrong("a finite number", problems);
@@ -170,6 +160,26 @@ fn scalar(node: &TomlNode, problems: &mut Problems) -> Option<Scalar> {
             None
         }
     }
+}
+
+/// The number, if commands would get it as the file writes it: `0xff`, `1_000` and `1.50` would not.
+fn as_written<T: std::fmt::Display>(
+    node: &TomlNode,
+    number: T,
+    problems: &mut Problems,
+) -> Option<T> {
+    let written = node.written();
+    if number.to_string() == written {
+        return Some(number);
+    }
+    problems.push(
+        Diagnostic::error(format!(
+            "this number would be read as {number}, not as it is written"
+        ))
+        .at(node.span, "a number")
+        .help(format!("write it as a string: \"{written}\"")),
+    );
+    None
 }
 
 #[cfg(test)]

@@ -1,17 +1,19 @@
 //! What a step's commands are once every name stands for something: folders, programs, values.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::dag::Plan;
 use super::key::render;
+use super::projection::{Memo, Projection};
 use super::scope::Scope;
 use super::steps::Subject;
 use crate::base::diag::Diagnostic;
-use crate::config::matrix::{Argv, Monitor, SummaryRule};
+use crate::config::matrix::{Argv, MetricDecl, Monitor, SLOTS_MAX, SummaryRule};
 use crate::config::template::{Context, Template};
 
 /// Where steps of one machine live.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Places {
     /// The folder under which each step has its own.
     pub work: String,
@@ -19,14 +21,33 @@ pub struct Places {
     pub installed: String,
     /// The folder that has a folder for each artifact.
     pub artifacts: String,
+    /// Processors of the machine.
+    pub cpus: usize,
+    /// TCP ports on which somebody listens, ascending.
+    pub used_ports: Vec<u16>,
+    /// Which commits the versions are, by label.
+    pub commits: BTreeMap<String, String>,
 }
 
+/// Where `{{ free_port }}` looks: above the ports that Linux hands out by itself.
+const PORTS: std::ops::RangeInclusive<u16> = 61_000..=65_500;
+
 impl Places {
+    /// A port that nobody used when the machine was looked at; another one for each number.
+    fn free_port(&self, number: usize) -> u16 {
+        let free = PORTS.filter(|port| self.used_ports.binary_search(port).is_err());
+        let count = free.clone().count().max(1);
+        free.clone().nth(number % count).unwrap_or(*PORTS.start())
+    }
+
     /// The folder in which a slot of a machine measures: each measurement finds it empty.
     pub fn run_dir(&self, slot: usize) -> String {
         format!("{}/run-{slot}", self.work)
     }
 }
+
+/// Ports kept for the measurements themselves, one a slot.
+const RUN_PORTS: usize = SLOTS_MAX as usize;
 
 /// A command ready to run.
 pub type Words = Vec<String>;
@@ -62,6 +83,13 @@ impl Plan<'_> {
         }
     }
 
+    /// What `{{ free_port }}` is in a set-up step: the set-ups of one plan each have their own.
+    fn setup_port(&self, setup: usize, step: u32, places: &Places) -> u16 {
+        let before = self.steps.setups[..setup].iter();
+        let before: usize = before.map(|shared| shared.steps.len()).sum();
+        places.free_port(RUN_PORTS + before + step as usize)
+    }
+
     /// The commands of a set-up step.
     pub fn setup_commands(
         &self,
@@ -72,6 +100,7 @@ impl Plan<'_> {
         let cell = self.steps.setups[setup].steps[step as usize].cell;
         let mut context = self.base_context(cell, places);
         context.set("dir", self.setup_dir(setup, step, places));
+        context.set("free_port", self.setup_port(setup, step, places));
         let declared = &self.matrix.setups[setup];
         let all = |list: &[Argv]| {
             list.iter()
@@ -142,6 +171,7 @@ impl Plan<'_> {
     ) -> Context {
         let mut context = self.base_context(cell, places);
         context.set("dir", places.run_dir(slot));
+        context.set("free_port", places.free_port(slot));
         context.set("cell", self.cells.name(self.cells.cell(cell as usize)));
         context.set("round", round);
         context.set("seed", seed);
@@ -156,13 +186,49 @@ impl Plan<'_> {
             .collect()
     }
 
-    /// The parser's name for each declared metric in a cell, in the order of the file.
+    /// The parser's name for each declared metric in a cell, in the order of the file; empty where the
+    /// cell does not have the metric.
     pub fn metric_names(&self, cell: u32) -> Result<Vec<String>, Diagnostic> {
-        let context = Context::default();
+        let values = self.cells.cell(cell as usize);
         let metrics = self.matrix.metrics.iter();
         metrics
-            .map(|metric| self.text(&metric.from, cell, &context))
+            .map(|metric| self.metric_name(metric, values))
             .collect()
+    }
+
+    fn metric_name(&self, metric: &MetricDecl, cell: &[u16]) -> Result<String, Diagnostic> {
+        let scope = self.scope();
+        if let Some(when) = &metric.when
+            && !scope.test(when, cell, &scope.axes_of(&when.mentions))?
+        {
+            return Ok(String::new());
+        }
+        let axes = scope.axes_of(&metric.from.mentions);
+        render(scope, &metric.from, cell, &axes, &Context::default())
+    }
+
+    /// The units that metrics are declared in, by the parser's names for them.
+    pub fn metric_units(&self) -> Result<HashMap<String, String>, Diagnostic> {
+        let sizes = self.cells.sizes();
+        let mut units = HashMap::new();
+        for metric in &self.matrix.metrics {
+            let Some(unit) = &metric.unit else { continue };
+            let scope = self.scope();
+            let mut axes = scope.axes_of(&metric.from.mentions);
+            let when = metric
+                .when
+                .iter()
+                .flat_map(|when| scope.axes_of(&when.mentions));
+            axes.extend(when);
+            let mut seen = Memo::new(Projection::new(axes, &sizes));
+            for cell in self.cells.iter() {
+                seen.get(cell, || {
+                    units.insert(self.metric_name(metric, cell)?, unit.clone());
+                    Ok::<_, Diagnostic>(())
+                })?;
+            }
+        }
+        Ok(units)
     }
 
     /// The commands of a build step. `jobs`: processors of the machine.
@@ -178,6 +244,8 @@ impl Plan<'_> {
         context.set("src", src);
         context.set("dir", dir);
         context.set("jobs", jobs);
+        context.set("here", self.matrix.here.as_str());
+        context.set("cpus", jobs);
         let commands = self.matrix.build.iter().flat_map(|build| &build.run);
         commands
             .map(|argv| self.argv(argv, cell, &context))
@@ -192,10 +260,17 @@ impl Plan<'_> {
             Subject::Unbuilt(build) => format!("{}/(build {})", places.artifacts, build.short()),
         };
         context.set("bin", bin);
+        context.set("here", self.matrix.here.as_str());
+        context.set("cpus", places.cpus);
+        let version = self.cells.axis("version");
+        let label = version.map(|axis| self.cells.label(self.cells.cell(cell as usize), axis));
+        let commit = label.and_then(|label| places.commits.get(label));
+        context.set("commit", commit.map_or("", String::as_str));
         set_seconds(&mut context, self.seconds);
         for (setup, step) in self.setups_of(cell) {
             let name = &self.matrix.setups[setup].name.value;
             context.set_field(name, "dir", self.setup_dir(setup, step, places));
+            context.set_field(name, "port", self.setup_port(setup, step, places));
         }
         context
     }

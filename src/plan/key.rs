@@ -16,8 +16,8 @@ use crate::base::key::{Key, KeyHasher};
 use crate::config::matrix::{Argv, ParserDecl};
 use crate::config::template::{Context, Template};
 
-/// The value of one input in a cell, as text.
-type KeyValue<'a> = Box<dyn Fn(&[u16]) -> Result<String, Diagnostic> + 'a>;
+/// The value of one input in a cell, as text; None where the cell has no such input.
+type KeyValue<'a> = Box<dyn Fn(&[u16]) -> Result<Option<String>, Diagnostic> + 'a>;
 
 /// One thing that a step's result depends on. Name and value are what is hashed: a name that changes
 /// makes every result of the past stale.
@@ -36,7 +36,7 @@ enum Purpose {
     Both,
     /// It stands in the key for inputs that are told one by one.
     Key,
-    /// One of those. An empty text is none.
+    /// One of those.
     Telling,
 }
 
@@ -70,6 +70,17 @@ impl<'a> Inputs<'a> {
         axes: Vec<usize>,
         value: impl Fn(&[u16]) -> Result<String, Diagnostic> + 'a,
     ) {
+        let some = move |cell: &[u16]| value(cell).map(Some);
+        self.push(name.into(), axes, Box::new(some), Purpose::Both);
+    }
+
+    /// Adds an input that some cells may lack.
+    pub fn add_optional(
+        &mut self,
+        name: impl Into<String>,
+        axes: Vec<usize>,
+        value: impl Fn(&[u16]) -> Result<Option<String>, Diagnostic> + 'a,
+    ) {
         self.push(name.into(), axes, Box::new(value), Purpose::Both);
     }
 
@@ -78,7 +89,7 @@ impl<'a> Inputs<'a> {
         self.push(
             name,
             axes,
-            Box::new(move |cell| Ok(key(cell).to_string())),
+            Box::new(move |cell| Ok(Some(key(cell).to_string()))),
             Purpose::Key,
         );
     }
@@ -88,7 +99,7 @@ impl<'a> Inputs<'a> {
         self.push(
             name.to_owned(),
             axes,
-            Box::new(move |cell| Ok(value(cell))),
+            Box::new(move |cell| Ok(Some(value(cell)))),
             Purpose::Key,
         );
     }
@@ -98,7 +109,7 @@ impl<'a> Inputs<'a> {
         self.push(
             name,
             axes,
-            Box::new(move |cell| Ok(value(cell))),
+            Box::new(move |cell| Ok(Some(value(cell)).filter(|value| !value.is_empty()))),
             Purpose::Telling,
         );
     }
@@ -178,7 +189,9 @@ impl<'a> Inputs<'a> {
                 let mut sum = 0u128;
                 for &member in members {
                     let input = &list[member];
-                    let value = (input.value)(cell)?;
+                    let Some(value) = (input.value)(cell)? else {
+                        continue;
+                    };
                     let digest = KeyHasher::new("input")
                         .str(&input.name)
                         .str(&value)
@@ -209,8 +222,7 @@ impl<'a> Inputs<'a> {
                 })?;
                 if is_new {
                     let place = self.scope.name_of(cell, &input.axes);
-                    let value = (input.value)(cell)?;
-                    if input.purpose == Purpose::Both || !value.is_empty() {
+                    if let Some(value) = (input.value)(cell)? {
                         texts.insert((place, input.name.clone()), value);
                     }
                 }

@@ -7,6 +7,7 @@ pub mod explain;
 pub mod key;
 pub mod order;
 pub mod pairwise;
+pub mod programs;
 pub mod projection;
 pub mod scope;
 pub mod selector;

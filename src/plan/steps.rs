@@ -6,13 +6,14 @@ use std::rc::Rc;
 
 use super::cell::Cells;
 use super::commands::set_seconds;
-use super::key::Inputs;
+use super::key::{Inputs, render};
+use super::programs::{WordPlace, has_names, names_in};
 use super::projection::{Memo, Numbering, Projection};
 use super::scope::Scope;
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::Key;
-use crate::config::matrix::{INSTALLED, Matrix, Setup};
+use crate::config::matrix::{Argv, INSTALLED, Matrix, Setup};
 use crate::config::template::{Context, Template};
 
 /// Digests that come from the world, given to the planner as values.
@@ -176,13 +177,26 @@ pub struct Steps {
 /// What names of steps and folders stand for in keys: themselves.
 pub fn placeholders(matrix: &Matrix, seconds: f64) -> Context {
     let mut context = Context::default();
-    for name in ["cell", "dir", "bin", "src", "jobs", "round", "seed"] {
+    for name in [
+        "cell",
+        "dir",
+        "bin",
+        "src",
+        "jobs",
+        "round",
+        "seed",
+        "here",
+        "cpus",
+        "free_port",
+        "commit",
+    ] {
         context.set(name, format!("\u{1}{name}"));
     }
     set_seconds(&mut context, seconds);
     for setup in &matrix.setups {
         let name = &setup.name.value;
         context.set_field(name, "dir", format!("\u{1}{name}.dir"));
+        context.set_field(name, "port", format!("\u{1}{name}.port"));
     }
     context
 }
@@ -297,6 +311,8 @@ impl<'a> Maker<'a> {
                 argv,
                 self.placeholders,
             );
+            let what = format!("{BUILD} command {}", index + 1);
+            self.content(&mut inputs, &what, argv, WordPlace::Later);
         }
         let artifacts: Vec<&str> = build.artifacts.iter().map(|a| a.value.as_str()).collect();
         inputs.constant(&format!("{BUILD} artifacts"), artifacts.join(" "));
@@ -389,6 +405,8 @@ impl<'a> Maker<'a> {
                 argv,
                 self.placeholders,
             );
+            let what = format!("set-up {name}, command {}", index + 1);
+            self.content(&mut inputs, &what, argv, WordPlace::First);
         }
         if let Some(service) = &setup.service {
             inputs.words(
@@ -396,6 +414,8 @@ impl<'a> Maker<'a> {
                 service,
                 self.placeholders,
             );
+            let what = format!("set-up {name}, service");
+            self.content(&mut inputs, &what, service, WordPlace::First);
         }
         // Probes and undoing do not change a result, but the axes they use tell the steps apart.
         let elsewhere = words(setup).flat_map(|word| scope.axes_of(&word.mentions));
@@ -431,6 +451,12 @@ impl<'a> Maker<'a> {
     fn run_inputs(&self, setups: &[Rc<Shared>], subjects: &Subjects) -> Inputs<'a> {
         let mut inputs = Inputs::new(self.scope());
         inputs.words("run command", &self.matrix.run.command, self.placeholders);
+        self.content(
+            &mut inputs,
+            "run command",
+            &self.matrix.run.command,
+            WordPlace::First,
+        );
         inputs.parser(&self.matrix.run.parser);
         self.environment(&mut inputs);
         self.machine_name(&mut inputs);
@@ -483,6 +509,42 @@ impl<'a> Maker<'a> {
             self.depend_on(&mut inputs, &setup.name.value, steps);
         }
         inputs
+    }
+
+    /// The content of the programs and files that a command names, as far as `[requires]` does not name
+    /// them anyway. `first`: what its first word is taken for.
+    fn content(&self, inputs: &mut Inputs<'a>, what: &str, argv: &'a Argv, first: WordPlace) {
+        let scope = self.scope();
+        for (index, word) in argv.words.iter().enumerate() {
+            let place = if index == 0 { first } else { WordPlace::Later };
+            if !has_names(word, place) {
+                continue;
+            }
+            let own = scope.axes_of(&word.mentions);
+            let axes = self.machine.iter().chain(&own).copied().collect();
+            let (cells, digests, placeholders) = (self.cells, self.digests, self.placeholders);
+            let machine = self.machine.clone();
+            let required = &self.matrix.requires.commands;
+            let name = match place {
+                WordPlace::First => format!("{what}, program"),
+                WordPlace::Later => format!("{what}, file of word {}", index + 1),
+            };
+            inputs.add_optional(name, axes, move |cell| {
+                let text = render(scope, word, cell, &own, placeholders)?;
+                let label = machine.first().map_or("", |&axis| cells.label(cell, axis));
+                let tools = digests.tools(label);
+                let names = names_in(&text, place).into_iter();
+                let contents = names.filter_map(|name| {
+                    let is_required = required.iter().any(|tool| tool.value == name);
+                    let (_, key) = tools
+                        .iter()
+                        .find(|(known, _)| *known == name && !is_required)?;
+                    Some(format!("{name} {key}"))
+                });
+                let contents: Vec<String> = contents.collect();
+                Ok(Some(contents.join(" ")).filter(|text| !text.is_empty()))
+            });
+        }
     }
 
     fn machine_name(&self, inputs: &mut Inputs<'a>) {

@@ -1,6 +1,6 @@
 //! What the store knows of a plan: finished rounds, samples, durations, failures.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -111,8 +111,11 @@ pub fn known(
         let samples = Samples::of(plan, store)?;
         for run in 0..keys.len() as u32 {
             for round in by_round(plan, &samples, run).map_err(LookupError::Template)? {
-                let Some(first) = round.first() else { continue };
-                let values: Vec<f64> = round.iter().map(|sample| sample.value).collect();
+                let Some(first) = round.iter().flatten().next() else {
+                    continue;
+                };
+                let values: Vec<Option<f64>> =
+                    round.iter().map(|it| Some(it.as_ref()?.value)).collect();
                 repetition.add(run, first.session, first.round, &values);
             }
         }
@@ -139,8 +142,12 @@ pub fn known(
     })
 }
 
-/// Samples of the declared metrics of a run step: one list for each round that has them all.
-fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>, String> {
+/// The values of the declared metrics in one round, in the order of the file.
+type RoundValues = Vec<Option<Sample>>;
+
+/// Samples of the declared metrics of a run step, by round; a round without one that it should have does
+/// not count.
+fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<RoundValues>, String> {
     let cell = plan.steps.runs.cells[run as usize];
     let names = plan
         .metric_names(cell)
@@ -149,10 +156,20 @@ fn by_round(plan: &Plan, samples: &Samples, run: u32) -> Result<Vec<Vec<Sample>>
         .iter()
         .map(|name| samples.get(run, name).samples)
         .collect();
-    let n = series.iter().map(|series| series.len()).min().unwrap_or(0);
-    Ok((0..n)
-        .map(|round| series.iter().map(|samples| samples[round]).collect())
-        .collect())
+    let mut rounds: BTreeMap<(i64, u32), RoundValues> = BTreeMap::new();
+    for (metric, samples) in series.iter().enumerate() {
+        for sample in *samples {
+            let place = (sample.session, sample.round);
+            let round = rounds.entry(place);
+            round.or_insert_with(|| vec![None; series.len()])[metric] = Some(*sample);
+        }
+    }
+    let may_lack = |metric: usize| names[metric].is_empty() || plan.matrix.metrics[metric].optional;
+    rounds.retain(|_, round| {
+        let mut values = round.iter().enumerate();
+        values.all(|(metric, value)| value.is_some() || may_lack(metric))
+    });
+    Ok(rounds.into_values().collect())
 }
 
 /// A cell of which no sample was taken.

@@ -12,10 +12,18 @@ use crate::machine::connect;
 use crate::machine::environment::{
     CaptureRequest, Environment, EnvironmentDifference, capture, is_set_by,
 };
-use crate::machine::host::{FileOp, FileReply, Host, HostError};
+use crate::machine::host::{FileOp, FileReply, Host, HostError, HostErrorKind, Wait};
 use crate::machine::tune;
 use crate::plan::commands::Places;
+use crate::plan::programs::named;
 use crate::resolve::versions::Version;
+
+/// Folders within folders that are looked into for what a command names.
+const CONTENT_DEPTH_MAX: usize = 16;
+/// Names in one such folder.
+const CONTENT_FILES_MAX: usize = 10_000;
+/// Bytes of the list of sockets.
+const SOCKETS_BYTES_MAX: usize = 16 << 20;
 
 /// The machines of a plan, by name.
 pub struct Machines(BTreeMap<String, Machine>);
@@ -171,8 +179,10 @@ async fn look_at(
         false => &[],
     };
     let mut missing = Vec::new();
-    let (tools, _) = digest(host.as_ref(), &tools, &mut missing).await;
-    let (installed, paths) = digest(host.as_ref(), subject, &mut missing).await;
+    let here = matrix.here.as_str();
+    let (mut tools, _) = digest(host.as_ref(), here, &tools, &mut missing).await;
+    tools.extend(named_content(host.as_ref(), matrix, &mut missing).await?);
+    let (installed, paths) = digest(host.as_ref(), here, subject, &mut missing).await;
     let mut hasher = KeyHasher::new("installed");
     for (name, key) in &installed {
         hasher.str(name).key(*key);
@@ -191,13 +201,27 @@ async fn look_at(
             folders.insert(version.label.clone(), found.await);
         }
     }
-    let places = places(options.state);
+    let commits = versions.iter().filter_map(|version| {
+        let commit = version.commit.as_ref()?;
+        Some((version.label.clone(), commit.id.to_string()))
+    });
+    let mut places = Places {
+        used_ports: used_ports(host.as_ref()).await,
+        commits: commits.collect(),
+        ..places(options.state)
+    };
     let asked = CaptureRequest {
         path: Some(PathBuf::from(&places.work)),
         ..CaptureRequest::default()
     };
+    let environment = capture(host.as_ref(), &asked).await?;
+    let cpus = environment
+        .facts()
+        .get("cpus")
+        .and_then(|cpus| cpus.parse().ok());
+    places.cpus = cpus.unwrap_or(1);
     Ok(Machine {
-        environment: Some(capture(host.as_ref(), &asked).await?),
+        environment: Some(environment),
         host: Some(host),
         via: Via::Local,
         noise: 0.0,
@@ -229,7 +253,7 @@ async fn look_into(
         .map(|program| folder.join(program).to_string_lossy().into_owned())
         .collect();
     let names: Vec<&str> = paths.iter().map(String::as_str).collect();
-    let (found, paths) = digest(host, &names, missing).await;
+    let (found, paths) = digest(host, "", &names, missing).await;
     let mut hasher = KeyHasher::new("folder");
     hasher.str(label);
     for ((_, key), path) in found.iter().zip(&paths) {
@@ -243,9 +267,10 @@ async fn look_into(
 }
 
 /// Programs by name with the key of their content, and where they are; what is not there is added to
-/// `missing`.
+/// `missing`. A name with a `/` in it is a path, relative to the folder of the matrix.
 async fn digest(
     host: &dyn Host,
+    here: &str,
     programs: &[&str],
     missing: &mut Vec<String>,
 ) -> (Vec<(String, Key)>, Vec<PathBuf>) {
@@ -253,26 +278,72 @@ async fn digest(
         program: (*program).to_owned(),
     });
     let found = host.files(which.collect()).await;
-    let mut known = Vec::new();
-    let mut paths = Vec::new();
+    let (mut known, mut paths) = (Vec::new(), Vec::new());
     for (program, reply) in programs.iter().zip(found) {
-        match reply {
-            Ok(FileReply::Path(path)) => {
-                known.push((*program).to_owned());
+        let path = match reply {
+            _ if program.contains('/') => {
+                Path::new(here).join(program.strip_prefix("./").unwrap_or(program))
+            }
+            Ok(FileReply::Path(path)) => path,
+            _ => {
+                missing.push((*program).to_owned());
+                continue;
+            }
+        };
+        match content(host, &path, CONTENT_DEPTH_MAX).await {
+            Some(key) => {
+                known.push(((*program).to_owned(), key));
                 paths.push(path);
             }
-            _ => missing.push((*program).to_owned()),
+            None => missing.push((*program).to_owned()),
         }
     }
-    let digests = paths
+    (known, paths)
+}
+
+/// What a file holds, or all files of a folder but those whose names begin with a dot; None where it is
+/// not there or cannot be read.
+fn content<'a>(host: &'a dyn Host, path: &'a Path, depth: usize) -> Wait<'a, Option<Key>> {
+    Box::pin(async move {
+        let ops = [
+            FileOp::Digest { path: path.into() },
+            FileOp::List { path: path.into() },
+        ];
+        let mut replies = host.files(ops.into()).await.into_iter();
+        let names = match (replies.next()?, replies.next()?) {
+            (Ok(FileReply::Digest(key)), _) => return Some(key),
+            (_, Ok(FileReply::Names(names))) if names.len() <= CONTENT_FILES_MAX => names,
+            _ => return None,
+        };
+        let mut hasher = KeyHasher::new("folder of files");
+        for name in names.iter().filter(|name| !name.starts_with('.')) {
+            let key = content(host, &path.join(name), depth.checked_sub(1)?).await?;
+            hasher.str(name).key(key);
+        }
+        Some(hasher.finish())
+    })
+}
+
+/// The programs and files that commands name, with the key of their content. A program that is not there is
+/// told by the step that needs it; a file below `{{ here }}` is needed before anything starts.
+async fn named_content(
+    host: &dyn Host,
+    matrix: &Matrix,
+    missing: &mut Vec<String>,
+) -> Result<Vec<(String, Key)>, HostError> {
+    let names =
+        named(matrix).map_err(|problem| HostError::new(HostErrorKind::Other, problem.message))?;
+    let is_required = |name: &&str| matrix.requires.commands.iter().any(|it| it.value == *name);
+    let names: Vec<&str> = names
         .iter()
-        .map(|path| FileOp::Digest { path: path.clone() });
-    let digests = host.files(digests.collect()).await;
-    let keys = digests.into_iter().map(|reply| match reply {
-        Ok(FileReply::Digest(key)) => key,
-        _ => Key::default(),
-    });
-    (known.into_iter().zip(keys).collect(), paths)
+        .map(String::as_str)
+        .filter(|name| !is_required(name))
+        .collect();
+    let mut absent = Vec::new();
+    let (found, _) = digest(host, &matrix.here, &names, &mut absent).await;
+    absent.retain(|name| name.starts_with("./"));
+    missing.extend(absent);
+    Ok(found)
 }
 
 impl Machine {
@@ -334,12 +405,38 @@ fn shifts(
     shifts
 }
 
+/// The TCP ports on which somebody listens on the machine, ascending (proc(5), `/proc/net/tcp`).
+async fn used_ports(host: &dyn Host) -> Vec<u16> {
+    const LISTENS: &str = "0A";
+    let ops = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| FileOp::Read {
+        path: path.into(),
+        bytes_max: SOCKETS_BYTES_MAX,
+    });
+    let mut ports = Vec::new();
+    for reply in host.files(ops.into()).await {
+        let Ok(FileReply::Bytes(bytes)) = reply else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        ports.extend(text.lines().filter_map(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let (_, port) = fields.next()?.rsplit_once(':')?;
+            let is_listening = fields.nth(1)? == LISTENS;
+            u16::from_str_radix(port, 16).ok().filter(|_| is_listening)
+        }));
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    ports
+}
+
 fn places(state: &Path) -> Places {
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     Places {
         work: text(state.join("work")),
         installed: text(state.join("bin")),
         artifacts: text(state.join("artifacts")),
+        ..Places::default()
     }
 }
 

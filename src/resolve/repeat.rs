@@ -16,6 +16,8 @@ use crate::plan::dag::groups;
 #[derive(Debug, Default)]
 pub struct Repetition {
     samples: HashMap<u32, Vec<Vec<Sample>>>,
+    /// Run step → rounds; a metric may lack some.
+    rounds: HashMap<u32, usize>,
     /// Run step → the pairs of run steps that it is compared in.
     pairs: HashMap<u32, Vec<[u32; 2]>>,
 }
@@ -41,25 +43,30 @@ impl Repetition {
         }
         Repetition {
             samples: HashMap::new(),
+            rounds: HashMap::new(),
             pairs,
         }
     }
 
-    /// Takes in one round's values, in the order of the matrix's metrics.
-    pub fn add(&mut self, run: u32, session: i64, round: u32, metrics: &[f64]) {
+    /// Takes in one round's values, in the order of the matrix's metrics; None where there is none.
+    pub fn add(&mut self, run: u32, session: i64, round: u32, metrics: &[Option<f64>]) {
         let samples = self.samples.entry(run).or_default();
         samples.resize(metrics.len(), Vec::new());
         for (list, value) in samples.iter_mut().zip(metrics) {
-            list.push(Sample {
+            list.extend(value.map(|value| Sample {
                 session,
                 round,
-                value: *value,
-            });
+                value,
+            }));
         }
+        *self.rounds.entry(run).or_default() += 1;
     }
 
     /// Only the last `n` samples of a run step count from now on.
     pub fn keep_last(&mut self, run: u32, n: usize) {
+        let rounds = self.rounds.entry(run).or_default();
+        let left_out = rounds.saturating_sub(n);
+        *rounds -= left_out;
         for list in self.samples.entry(run).or_default() {
             list.drain(..list.len().saturating_sub(n));
         }
@@ -93,8 +100,7 @@ impl Repetition {
 
     /// Samples of a run step that count.
     pub fn count(&self, run: u32) -> usize {
-        let first = self.samples.get(&run).and_then(|metrics| metrics.first());
-        first.map_or(0, Vec::len)
+        self.rounds.get(&run).copied().unwrap_or(0)
     }
 
     fn own_width(&self, run: u32) -> f64 {

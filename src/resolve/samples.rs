@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::base::key::Key;
 use crate::base::sample::{Better, Sample};
+use crate::base::unit::convert;
 use crate::edge::store::{Metric, MetricId, Store, StoreError, StoredSample};
 use crate::plan::dag::Plan;
 
@@ -84,7 +85,9 @@ struct SeriesEntry {
 impl Samples {
     /// All that is stored of a plan.
     pub fn of(plan: &Plan, store: &Store) -> Result<Samples, StoreError> {
-        let mut gathered = Gathered::new(store.metrics()?);
+        // A name that cannot be rendered is told where the metric is read.
+        let units = plan.metric_units().unwrap_or_default();
+        let mut gathered = Gathered::new(store.metrics()?, &units);
         let keys = &plan.steps.runs.keys;
         let mut run = 0;
         // In the order of the keys, which is that of the run steps.
@@ -144,16 +147,29 @@ struct Gathered {
     all: Samples,
     /// Metric → its index.
     metrics: HashMap<MetricId, u32>,
+    /// By index: the unit of what is stored, where that is another.
+    from: Vec<Option<String>>,
     environments: HashMap<Vec<(i64, Key)>, u32>,
     /// Those of the run step at hand, by round.
     run: Vec<StoredSample>,
 }
 
 impl Gathered {
-    fn new(metrics: Vec<Metric>) -> Gathered {
+    /// `units`: what values are wanted in, by name; else in the unit that a name had first.
+    fn new(mut metrics: Vec<Metric>, units: &HashMap<String, String>) -> Gathered {
+        let mut first: HashMap<String, String> = HashMap::new();
+        let mut from = Vec::with_capacity(metrics.len());
+        for Metric { name, unit, .. } in &mut metrics {
+            let wanted = units.get(name);
+            let wanted = wanted.or_else(|| first.get(name)).unwrap_or(unit).clone();
+            first.entry(name.clone()).or_insert_with(|| wanted.clone());
+            let is_other = wanted != *unit && convert(1.0, unit, &wanted).is_some();
+            from.push(is_other.then(|| std::mem::replace(unit, wanted)));
+        }
         let ids = metrics.iter().map(|metric| metric.id);
         Gathered {
             metrics: ids.zip(0..).collect(),
+            from,
             all: Samples {
                 metrics,
                 ..Samples::default()
@@ -167,6 +183,14 @@ impl Gathered {
     fn end(&mut self, run: u32) {
         let mut stored = std::mem::take(&mut self.run);
         stored.retain(|stored| self.metrics.contains_key(&stored.metric));
+        for StoredSample { metric, sample, .. } in &mut stored {
+            let at = self.metrics[metric] as usize;
+            if let Some(from) = &self.from[at]
+                && let Some(value) = convert(sample.value, from, &self.all.metrics[at].unit)
+            {
+                sample.value = value;
+            }
+        }
         let metrics = &self.all.metrics;
         let name = |stored: &StoredSample| &metrics[self.metrics[&stored.metric] as usize].name;
         stored.sort_by(|a, b| name(a).cmp(name(b)));

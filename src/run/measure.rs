@@ -5,9 +5,9 @@ use super::dispatch::{Completed, MeasureOutcome};
 use super::event::Event;
 use super::execute::{ActionResult, Announcement, Executor, Recording, RunError};
 use super::null;
-use crate::base::diag::{Diagnostic, suggest};
+use crate::base::diag::Diagnostic;
 use crate::base::sample::{Ended, Parsed, Reading};
-use crate::edge::parse::{Input, OUTPUT_BYTES_MAX};
+use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, settle};
 use crate::edge::store::{self, NewReading, SampleContext, StepKind};
 use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
 use crate::plan::commands::{MonitorWords, Words};
@@ -93,7 +93,7 @@ impl Executor<'_> {
             (result, None) => result,
         };
         let result = result.and_then(|measured| {
-            let chosen = self.choose(step.cell, &measured.metrics);
+            let chosen = self.choose(step.cell, &measured);
             chosen
                 .map(|chosen| (chosen, measured))
                 .map_err(|reason| (store::AttemptOutcome::Refused, reason))
@@ -124,14 +124,20 @@ impl Executor<'_> {
         let outcome = match result {
             Ok((chosen, measured)) => {
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
-                let values: Vec<f64> = chosen.iter().map(|reading| reading.value).collect();
+                let values: Vec<Option<f64>> = chosen
+                    .iter()
+                    .map(|reading| Some(reading.as_ref()?.value))
+                    .collect();
                 let session = self.job.site.session;
                 news.is_sample = true;
                 news.events.push(Event::RunDone {
                     cell: cell.clone(),
                     round,
                     duration_s: duration.as_secs_f64(),
-                    metrics: names.zip(values.iter().copied()).collect(),
+                    metrics: names
+                        .zip(&values)
+                        .filter_map(|(name, value)| Some((name, (*value)?)))
+                        .collect(),
                     warnings: measured.warnings,
                 });
                 let mut enough = false;
@@ -244,6 +250,7 @@ impl Executor<'_> {
         let metrics = names
             .into_iter()
             .zip(&plan.matrix.metrics)
+            .filter(|(from, _)| !from.is_empty())
             .map(|(from, metric)| Reading {
                 value: effect
                     * null::value(
@@ -265,44 +272,22 @@ impl Executor<'_> {
         })
     }
 
-    /// The declared metrics of a cell, in their order, with unit and direction settled.
-    fn choose(&self, cell: u32, readings: &[Reading]) -> Result<Vec<Reading>, String> {
+    /// The declared metrics of a cell, in their order, with unit and direction settled; None where
+    /// a metric has no reading here.
+    fn choose(&self, cell: u32, measured: &Measured) -> Result<Vec<Option<Reading>>, String> {
         let plan = self.job.plan;
-        let names = plan
-            .metric_names(cell)
-            .map_err(|diagnostic| diagnostic.message)?;
-        let mut chosen = Vec::new();
-        for (name, metric) in names.iter().zip(&plan.matrix.metrics) {
-            let Some(reading) = readings.iter().find(|reading| reading.name == *name) else {
-                let known = readings
-                    .iter()
-                    .map(|reading| reading.name.as_str())
-                    .collect::<Vec<_>>();
-                return Err(format!(
-                    "no `{name}` in the output, which metric `{}` is taken from; {}",
-                    metric.name,
-                    suggest(name, known)
-                ));
-            };
-            let better = match (metric.better, reading.better) {
-                (Some(ours), Some(theirs)) if ours != theirs => {
-                    return Err(format!(
-                        "metric `{}` is declared better = \"{}\", but the parser knows that {} `{name}` is better",
-                        metric.name,
-                        ours.name(),
-                        theirs.name()
-                    ));
-                }
-                (ours, theirs) => ours.or(theirs),
-            };
-            chosen.push(Reading {
-                name: name.clone(),
-                value: reading.value,
-                unit: metric.unit.clone().unwrap_or_else(|| reading.unit.clone()),
-                better,
-            });
+        let names = plan.metric_names(cell);
+        let names = names.map_err(|diagnostic| diagnostic.message)?;
+        let chosen = names.iter().zip(&plan.matrix.metrics);
+        let chosen = chosen.map(|(name, metric)| match name.is_empty() {
+            true => Ok(None),
+            false => settle(metric, name, &measured.metrics, &measured.warnings),
+        });
+        let chosen: Vec<Option<Reading>> = chosen.collect::<Result<_, String>>()?;
+        match chosen.iter().any(Option::is_some) {
+            true => Ok(chosen),
+            false => Err("none of the metrics is in the output".to_owned()),
         }
-        Ok(chosen)
     }
 
     /// Why what is measured is not there any more, if so.
@@ -350,12 +335,13 @@ async fn leave_empty(host: &dyn Host, dir: &str) -> Result<(), HostError> {
 
 /// What the store keeps of a measurement: the declared metrics, and as many others as it may, so
 /// that a metric added to the matrix later finds its values.
-fn readings<'a>(chosen: &'a [Reading], all: &'a [Reading]) -> Vec<NewReading<'a>> {
+fn readings<'a>(chosen: &'a [Option<Reading>], all: &'a [Reading]) -> Vec<NewReading<'a>> {
+    let chosen = chosen.iter().flatten();
     let others = all
         .iter()
-        .filter(|reading| !chosen.iter().any(|own| own.name == reading.name));
+        .filter(|reading| !chosen.clone().any(|own| own.name == reading.name));
     chosen
-        .iter()
+        .clone()
         .chain(others.take(UNDECLARED_READINGS_MAX))
         .map(|reading| NewReading {
             metric: &reading.name,

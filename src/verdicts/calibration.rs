@@ -44,8 +44,8 @@ pub fn calibrated(
     let mut found = Vec::new();
     let mut family = Vec::new();
     for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
-        let names = plan.metric_names(*cell)?.into_iter();
-        for (metric, name) in names.enumerate() {
+        let names = plan.metric_names(*cell)?.into_iter().enumerate();
+        for (metric, name) in names.filter(|(_, name)| !name.is_empty()) {
             let series = samples.get(run, &name);
             let all = series.samples.iter().copied();
             let own: Vec<Sample> = all.filter(|sample| sample.session == session).collect();

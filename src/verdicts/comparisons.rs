@@ -227,7 +227,11 @@ impl<'a> Asker<'a> {
             for candidate in candidates {
                 let names = self.plan.metric_names(baseline)?.into_iter();
                 let names = names.zip(self.plan.metric_names(candidate)?);
-                for (metric, names) in names.enumerate() {
+                // A metric that neither side has is not asked for.
+                let names = names
+                    .enumerate()
+                    .filter(|(_, (base, candidate))| !base.is_empty() || !candidate.is_empty());
+                for (metric, names) in names {
                     asked.push(self.answer(compare, baseline, candidate, metric, names));
                 }
             }

@@ -24,14 +24,15 @@ pub fn unmatched(plan: &Plan, samples: &Samples) -> Result<Vec<String>, Diagnost
     let mut is_found = vec![false; metrics.len()];
     for (run, given) in &given {
         let names = plan.metric_names(plan.steps.runs.cells[*run as usize])?;
-        for (metric, name) in names.into_iter().enumerate() {
+        let names = names.into_iter().enumerate();
+        for (metric, name) in names.filter(|(_, name)| !name.is_empty()) {
             is_found[metric] |= given.contains(name.as_str());
             wanted[metric].get_or_insert((name, given));
         }
     }
     let mut lines = Vec::new();
     for ((metric, wanted), is_found) in metrics.iter().zip(wanted).zip(is_found) {
-        if let Some((name, given)) = wanted.filter(|_| !is_found) {
+        if let Some((name, given)) = wanted.filter(|_| !is_found && !metric.optional) {
             lines.push(format!(
                 "metric `{}` is taken from `{name}`, which no measurement gave; {}",
                 metric.name,

@@ -10,3 +10,4 @@ mod sharing;
 mod slots;
 mod state;
 mod surroundings;
+mod writing;

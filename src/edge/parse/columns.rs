@@ -40,6 +40,60 @@ struct Column {
     sum: f64,
     rows: usize,
     is_percent: bool,
+    /// The first field that is no number, such as `NaN`.
+    unreadable: Option<String>,
+}
+
+/// What stands in a row below a column's name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Field {
+    Number(f64),
+    /// With the letter of a multiple, as `iostat -h` and `free -h` print it.
+    Scaled(f64),
+    /// Nothing, or a dash.
+    Gap,
+    /// `NaN`, `inf`.
+    NotFinite,
+    /// It may have a decimal comma.
+    Comma,
+    Word,
+}
+
+impl Field {
+    fn of(text: &str) -> Field {
+        let lower = text.to_ascii_lowercase();
+        match percent_or_number(text) {
+            Ok(value) => Field::Number(value),
+            Err(NotNumber::Comma) => Field::Comma,
+            Err(NotNumber::Other) if ["", "-", "--"].contains(&text) => Field::Gap,
+            Err(NotNumber::Other)
+                if ["nan", "inf", "infinity"].contains(&lower.trim_start_matches(['-', '+'])) =>
+            {
+                Field::NotFinite
+            }
+            Err(NotNumber::Other) => scaled(text).map_or(Field::Word, Field::Scaled),
+        }
+    }
+
+    fn is_like_number(self) -> bool {
+        !matches!(self, Field::Word | Field::Gap)
+    }
+}
+
+/// `15.0M` as 15 × 2^20: the programs that print such numbers for people mean multiples of 1024.
+fn scaled(text: &str) -> Option<f64> {
+    let letters = text.trim_start_matches(|c: char| c.is_ascii_digit() || ".,+-".contains(c));
+    let value = number(&text[..text.len() - letters.len()]).ok()?;
+    let letter = letters.strip_suffix('B').unwrap_or(letters);
+    let power = match letter.strip_suffix('i').unwrap_or(letter) {
+        "k" | "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        "P" => 5,
+        _ => return None,
+    };
+    Some(value * 1024f64.powi(power))
 }
 
 impl Columns {
@@ -69,12 +123,16 @@ impl Columns {
         let mut rows_of: BTreeMap<String, usize> = BTreeMap::new();
         let mut rows = 0u32;
         let mut unfit = 0;
+        let mut scaled_field = None;
         for line in text.lines().map(without_clock) {
             // sysstat's closing summary repeats what the rows say.
             if line.trim().is_empty() || line.starts_with("Average:") {
                 continue;
             }
-            if let Some(names) = header_of(line) {
+            let mut above = header.iter().chain(&candidate);
+            if !above.any(|names| names.is_above(line))
+                && let Some(names) = header_of(line)
+            {
                 candidate = Some(names);
                 continue;
             }
@@ -95,16 +153,25 @@ impl Columns {
             }
             rows += 1;
             for (name, field) in fields {
-                let value = match percent_or_number(field) {
-                    Ok(value) => value,
-                    Err(NotNumber::Comma) => return Err(NotNumber::refusal(field)),
-                    Err(NotNumber::Other) => continue,
+                let value = match Field::of(field) {
+                    Field::Number(value) => Some(value),
+                    Field::Scaled(value) => {
+                        scaled_field.get_or_insert_with(|| shorten(field));
+                        Some(value)
+                    }
+                    Field::Comma => return Err(NotNumber::refusal(field)),
+                    Field::NotFinite | Field::Word => None,
+                    Field::Gap => continue,
                 };
                 let name = match label {
                     "" => name.to_owned(),
                     label => format!("{label}.{name}"),
                 };
                 let column = columns.entry(name).or_default();
+                let Some(value) = value else {
+                    column.unreadable.get_or_insert_with(|| shorten(field));
+                    continue;
+                };
                 column.sum += value;
                 column.rows += 1;
                 column.is_percent |= field.ends_with('%');
@@ -112,6 +179,24 @@ impl Columns {
             if columns.len() > READINGS_MAX {
                 return Err(format!("the tables have more than {READINGS_MAX} columns"));
             }
+        }
+        // What holds words only is no column of numbers.
+        let is_words = |column: &Column| {
+            let word = column.unreadable.as_deref().map(Field::of);
+            column.rows == 0 && word == Some(Field::Word)
+        };
+        columns.retain(|_, column| !is_words(column));
+        for (name, column) in columns.extract_if(.., |_, column| column.unreadable.is_some()) {
+            let text = column.unreadable.unwrap_or_default();
+            found.warn(format!(
+                "column `{}` is left out: `{text}` is no number",
+                shorten(&name)
+            ));
+        }
+        if let Some(example) = scaled_field {
+            found.warn(format!(
+                "numbers like `{example}` are read as multiples of 1024"
+            ));
         }
         if columns.is_empty() {
             return Err(match rows_of.is_empty() {
@@ -153,6 +238,13 @@ impl Header {
         fields == self.names.len() || self.has_title() && fields + 1 == self.names.len()
     }
 
+    /// Whether a line without a plain number is a row nevertheless: it is like one, and no header again.
+    fn is_above(&self, line: &str) -> bool {
+        let fields = self.separator.split(line);
+        let numbers = fields.iter().any(|field| Field::of(field).is_like_number());
+        numbers && self.fits(line) && fields.iter().zip(&self.names).any(|(a, b)| a != b)
+    }
+
     /// `avg-cpu:  %user %nice`: a title that stands above no column.
     fn has_title(&self) -> bool {
         self.names[0].ends_with(':')
@@ -161,7 +253,7 @@ impl Header {
     /// A row's label (empty where it begins with a number) and its fields with their names.
     fn row<'a>(&'a mut self, line: &'a str) -> (&'a str, Vec<(&'a str, &'a str)>) {
         let fields = self.separator.split(line);
-        self.is_labelled |= percent_or_number(fields[0]) == Err(NotNumber::Other);
+        self.is_labelled |= Field::of(fields[0]) == Field::Word;
         let names = &self.names[self.names.len() - fields.len()..];
         let named = names.iter().map(String::as_str).zip(fields.iter().copied());
         match self.is_labelled {
@@ -364,6 +456,52 @@ vdb               3.00       0.00
             "09:58:01 AM  CPU  %usr\n09:58:02 AM  all  10\n09:58:02 AM  0  20\nAverage:  all  15\n",
             &[("all.%usr", 10.0), ("0.%usr", 20.0), ("rows", 2.0)],
         );
+    }
+
+    #[test]
+    fn what_is_no_plain_number_is_read_or_told() {
+        let check = |text: &str, expected: &[(&str, f64)], warnings: &[&str]| {
+            let (result, metrics, warned) = read(0, text);
+            let metrics: Vec<_> = metrics.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+            assert_eq!((result, &metrics[..]), (Ok(()), expected), "{text}");
+            assert_eq!(warned, warnings, "{text}");
+        };
+        let mib = 1048576.0;
+        check(
+            "t bw\n1 15.0M\n2 0\n3 12.0M\n",
+            &[("bw", 9.0 * mib), ("t", 2.0), ("rows", 3.0)],
+            &["numbers like `15.0M` are read as multiples of 1024"],
+        );
+        check(
+            "Device read\nvda 1.5G\nvdb 512Ki\n",
+            &[
+                ("vda.read", 1536.0 * mib),
+                ("vdb.read", 0.5 * mib),
+                ("rows", 2.0),
+            ],
+            &["numbers like `1.5G` are read as multiples of 1024"],
+        );
+        check(
+            "time,lat\n1,5.0\n2,NaN\n3,inf\n",
+            &[("time", 2.0), ("rows", 3.0)],
+            &["column `lat` is left out: `NaN` is no number"],
+        );
+        check(
+            "a,b\nn/a,1\n2,3\n",
+            &[("2.b", 3.0), ("n/a.b", 1.0), ("rows", 2.0)],
+            &[],
+        );
+        check(
+            "t x\n1 4\n2 busy\n",
+            &[("t", 1.5), ("rows", 2.0)],
+            &["column `x` is left out: `busy` is no number"],
+        );
+        check(
+            "t x\n1 -\n2 6\n",
+            &[("t", 1.5), ("x", 6.0), ("rows", 2.0)],
+            &[],
+        );
+        check("t state\n1 on\n2 off\n", &[("t", 1.5), ("rows", 2.0)], &[]);
     }
 
     #[test]

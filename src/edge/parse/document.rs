@@ -23,6 +23,7 @@ pub fn last(text: &str, opening: &[char], found: &mut Found) -> Result<Value, St
         opening,
         repairs: 0,
         is_repaired: false,
+        documents: 0,
         last: None,
         trouble: None,
     };
@@ -37,6 +38,12 @@ pub fn last(text: &str, opening: &[char], found: &mut Found) -> Result<Value, St
             None => "no JSON document in the output".to_owned(),
         });
     };
+    if scan.documents > 1 {
+        found.warn(format!(
+            "the output has {} JSON documents: the last is read",
+            scan.documents
+        ));
+    }
     if scan.is_repaired {
         found.warn("the JSON has raw control characters in strings: they were escaped");
     }
@@ -51,6 +58,8 @@ struct Scan<'a> {
     opening: &'a [char],
     repairs: usize,
     is_repaired: bool,
+    /// Complete ones.
+    documents: usize,
     last: Option<Value>,
     /// The last document that did not come to its end.
     trouble: Option<Trouble>,
@@ -141,6 +150,7 @@ impl Scan<'_> {
                         .starts_with(['\n', '\r'])
                 };
                 if value.is_object() || end == self.text.len() || ends_line() {
+                    self.documents += 1;
                     self.last = Some(value);
                 }
                 return end;
@@ -158,6 +168,7 @@ impl Scan<'_> {
                 && let Ok(value) = serde_json::from_str(&repaired)
             {
                 self.is_repaired = true;
+                self.documents += 1;
                 self.last = Some(value);
                 return start + length;
             }
@@ -241,13 +252,21 @@ mod tests {
         };
         check("{\"a\": 1}", r#"{"a":1}"#);
         check("note: x >= [1]\n{\"a\": 1}\ntrailer\n", r#"{"a":1}"#);
-        check("{\"a\": 1}\n{\"a\": 2}\n", r#"{"a":2}"#);
-        check("{\"a\": 1}{\"a\": 2} {\"a\": 3}", r#"{"a":3}"#);
         check("[2026-01-01] start\n{note} x\n[1]\n[12] done\n", "[1]");
         check("progress\r{\"a\": 1}\r\n", r#"{"a":1}"#);
         check("text {\"a\": {\"b\": 1}} more\n", r#"{"a":{"b":1}}"#);
         check("  {\n \"a\": 1}\n", r#"{"a":1}"#);
         check("{\"a\": 1, \"a\": 2}", r#"{"a":2}"#);
+    }
+
+    #[test]
+    fn of_several_documents_the_last_is_read_and_the_others_are_told() {
+        let check = |text: &str, document: &str, count: usize| {
+            let told = format!("the output has {count} JSON documents: the last is read");
+            assert_eq!(find(text), (Ok(document.to_owned()), vec![told]), "{text}");
+        };
+        check("{\"a\": 1}\n{\"a\": 2}\n", r#"{"a":2}"#, 2);
+        check("{\"a\": 1}{\"a\": 2} {\"a\": 3}", r#"{"a":3}"#, 3);
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub fn parse(text: &str, input: &Input, found: &mut Found) -> Result<(), String>
     for note in notes(input) {
         found.warn(note);
     }
+    for incomplete in incomplete(&jobs) {
+        found.warn(incomplete);
+    }
 
     let mut groups: BTreeMap<i64, Vec<&Value>> = BTreeMap::new();
     for job in jobs {
@@ -124,6 +127,28 @@ fn errors(jobs: &[&Value]) -> Vec<String> {
         Some(format!("job `{name}` failed: error {error} ({meaning})"))
     });
     errors.take(LISTED_MAX).collect()
+}
+
+/// I/Os that fio counts as less than what was asked for.
+fn incomplete(jobs: &[&Value]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for name in DIRECTIONS {
+        let total = |key| {
+            let counts = jobs.iter().filter_map(|job| positive(job.get(name)?, key));
+            counts.sum::<f64>()
+        };
+        let kinds = [
+            ("short_ios", "transferred less than was asked for"),
+            ("drop_ios", "were dropped"),
+        ];
+        for (key, what) in kinds {
+            let count = total(key);
+            if count > 0.0 {
+                warnings.push(format!("{count} of the {name} I/Os {what} ({key})"));
+            }
+        }
+    }
+    warnings
 }
 
 /// What to say where there is no JSON document.

@@ -5,12 +5,16 @@ use serde_json::Value;
 use super::text::shorten;
 use super::{Found, READINGS_MAX, document};
 use crate::base::sample::Reading;
+use crate::base::units::count;
 
 /// Every number of the last complete document, by its path: `results[0].mean`. A key with other
 /// than the usual characters of a name is quoted: `percentile["99.000000"]`. Numbers in strings,
 /// true and false are no numbers.
 pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
     let value = document::last(text, &['{', '['], found)?;
+    if let Some(failure) = own_failure(&value) {
+        return Err(failure);
+    }
     let mut path = String::new();
     let complete = flatten(&value, &mut path, &mut found.metrics);
     if !complete {
@@ -18,21 +22,51 @@ pub fn parse(text: &str, found: &mut Found) -> Result<(), String> {
             "the document holds more than {READINGS_MAX} numbers: the first {READINGS_MAX} are read"
         ));
     }
-    let error = value.get("error").and_then(Value::as_str);
-    match error.filter(|error| !error.is_empty()) {
-        Some(error) if found.metrics.is_empty() => {
-            Err(format!("no number, but an error: {}", shorten(error)))
-        }
-        _ if found.metrics.is_empty() => Err("no number in the JSON document".to_owned()),
-        Some(error) => {
-            found.warn(format!(
-                "the document tells of an error: {}",
-                shorten(error)
-            ));
-            Ok(())
-        }
-        None => Ok(()),
+    match found.metrics.is_empty() {
+        true => Err("no number in the JSON document".to_owned()),
+        false => Ok(()),
     }
+}
+
+/// What a program says of its own failure beside its numbers: `error` (iperf3 and many others), and the exit
+/// statuses of the commands that hyperfine has timed.
+fn own_failure(value: &Value) -> Option<String> {
+    let error = match value.get("error") {
+        Some(Value::String(error)) if !error.trim().is_empty() => shorten(error),
+        Some(Value::Object(error)) if !error.is_empty() => {
+            let message = error.get("message").and_then(Value::as_str);
+            message.map_or_else(
+                || shorten(&Value::Object(error.clone()).to_string()),
+                shorten,
+            )
+        }
+        Some(Value::Bool(true)) => "true".to_owned(),
+        _ => return failed_runs(value),
+    };
+    Some(format!("the program reports an error: {error}"))
+}
+
+fn failed_runs(value: &Value) -> Option<String> {
+    let results = value.get("results")?.as_array()?;
+    results.iter().find_map(|result| {
+        let statuses = result.get("exit_codes")?.as_array()?;
+        // A command that a signal has ended has none.
+        let failed: Vec<&Value> = statuses
+            .iter()
+            .filter(|status| status.as_i64() != Some(0))
+            .collect();
+        let first = match failed.first()? {
+            Value::Null => "a signal".to_owned(),
+            status => format!("exit status {status}"),
+        };
+        let command = result.get("command").and_then(Value::as_str).unwrap_or("?");
+        Some(format!(
+            "{} of {} of `{}` failed: {first}",
+            failed.len(),
+            count(statuses.len(), "run"),
+            shorten(command)
+        ))
+    })
 }
 
 /// False when there are too many. Depth is limited by the reader of the document.
@@ -136,7 +170,7 @@ mod tests {
         check(r#"{"a": "1"}"#, "no number in the JSON document");
         check(
             r#"{"error": "unable to connect", "end": {}}"#,
-            "no number, but an error: unable to connect",
+            "the program reports an error: unable to connect",
         );
         check("a: 1", "no JSON document in the output");
         check(
@@ -146,10 +180,33 @@ mod tests {
     }
 
     #[test]
-    fn an_error_beside_numbers_is_told() {
-        let (result, metrics, warnings) = read(r#"{"error": "lost", "a": 1}"#);
-        assert_eq!((result, metrics.len()), (Ok(()), 1));
-        assert_eq!(warnings, ["the document tells of an error: lost"]);
+    fn a_program_that_reports_its_own_failure_is_refused() {
+        let check = |text: &str, reason: Option<&str>| {
+            let reason = reason.map_or(Ok(()), |reason| Err(reason.to_owned()));
+            assert_eq!(read(text).0, reason, "{text}");
+        };
+        let lost = "the program reports an error: lost";
+        check(r#"{"error": "lost", "a": 1}"#, Some(lost));
+        check(r#"{"error": {"message": "lost"}, "a": 1}"#, Some(lost));
+        check(
+            r#"{"error": true, "a": 1}"#,
+            Some("the program reports an error: true"),
+        );
+        check(r#"{"error": "", "a": 1}"#, None);
+        check(r#"{"error": null, "a": 1}"#, None);
+        check(r#"{"error": 0.5, "a": 1}"#, None);
+        let hyperfine = |codes| {
+            format!(r#"{{"results": [{{"command": "x", "mean": 1, "exit_codes": {codes}}}]}}"#)
+        };
+        check(&hyperfine("[0, 0]"), None);
+        check(
+            &hyperfine("[0, 3]"),
+            Some("1 of 2 runs of `x` failed: exit status 3"),
+        );
+        check(
+            &hyperfine("[null]"),
+            Some("1 of 1 run of `x` failed: a signal"),
+        );
     }
 
     #[test]

@@ -6,9 +6,12 @@ mod fio;
 mod json;
 mod perf;
 mod regex;
+mod settle;
 mod text;
 
 use std::time::Duration;
+
+pub use settle::settle;
 
 use crate::base::diag::suggest;
 use crate::base::sample::{Better, Ended, Parsed, Reading};

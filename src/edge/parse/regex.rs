@@ -7,6 +7,7 @@ use ::regex::{Captures, Regex, RegexBuilder};
 use super::text::{NotNumber, number, shorten, strip_escapes};
 use super::{Found, READINGS_MAX};
 use crate::base::sample::Reading;
+use crate::base::unit;
 
 /// Memory of a compiled expression.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
@@ -86,6 +87,7 @@ impl NamedPattern {
                         continue;
                     }
                 };
+                let (value, unit) = in_standard_unit(value, unit.trim());
                 let reading = Reading {
                     name: name.to_owned(),
                     value,
@@ -138,6 +140,12 @@ impl NamedPattern {
             .filter_map(|name| Some((name.as_str(), group(name)?, "")))
             .collect()
     }
+}
+
+/// `990 MB/s` and `1.2 GB/s` of one program, or of two versions of it, are values in one unit.
+fn in_standard_unit(value: f64, text: &str) -> (f64, &str) {
+    let standard = unit::parse(text).map_or(text, |unit| unit.standard);
+    unit::convert(value, text, standard).map_or((value, text), |value| (value, standard))
 }
 
 /// The last line of a syntax error is what is wrong; the others draw the place.

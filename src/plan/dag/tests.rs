@@ -115,6 +115,7 @@ fn what_is_only_used_in_a_probe_or_to_undo_tells_steps_apart() {
             work: "w".to_owned(),
             installed: "i".to_owned(),
             artifacts: "a".to_owned(),
+            ..Places::default()
         };
         let folder = |step| plan.setup_dir(1, step, &places);
         assert_eq!((0..4).map(folder).collect::<BTreeSet<_>>().len(), 4);
