@@ -94,7 +94,7 @@ impl Decoder<'_> {
             head.finish(self.problems);
         }
 
-        self.declare_names(&mut top);
+        self.declare_names(&top);
         let subject = self.subject(&mut top);
         let requires = self.requires(&mut top);
         let build = self.build(&mut top);
@@ -165,27 +165,30 @@ impl Decoder<'_> {
     }
 
     /// An axis called `range` is an axis, not the function.
-    fn declare_names(&mut self, top: &mut Table) {
+    fn declare_names(&mut self, top: &Table) {
         let mut ignored = Problems::default();
-        let axes = top
-            .get("axes")
-            .and_then(|n| n.table("[axes]", &mut ignored));
         let mut names = Vec::new();
-        if let Some(mut axes) = axes {
-            let derived = axes.get("derived");
-            let derived = derived.and_then(|n| n.table("[axes.derived]", &mut ignored));
-            let all = [Some(axes), derived].into_iter().flatten();
-            names.extend(
-                all.flat_map(|table| table.all())
-                    .map(|(name, _)| name.value.to_owned()),
-            );
-        }
-        let setups = top
-            .get("setup")
-            .map(|n| n.tables("[[setup]]", &mut ignored));
-        for mut setup in setups.unwrap_or_default() {
-            let name = setup.get("name").and_then(|n| n.string(&mut ignored));
-            names.extend(name.map(|name| name.value));
+        for (key, node) in top.all() {
+            match key.value {
+                "axes" => {
+                    let axes = node.table("[axes]", &mut ignored);
+                    for (axis, node) in axes.iter().flat_map(Table::all) {
+                        let derived = Some(node).filter(|_| axis.value == "derived");
+                        let derived = derived.and_then(|it| it.table("", &mut ignored));
+                        let derived = derived.iter().flat_map(Table::all);
+                        names.extend(derived.map(|(name, _)| name.value.to_owned()));
+                        names.push(axis.value.to_owned());
+                    }
+                }
+                "setup" if node.value.is_array() => {
+                    for mut setup in node.tables("[[setup]]", &mut ignored) {
+                        let name = setup.get("name");
+                        let name = name.and_then(|n| n.string(&mut ignored));
+                        names.extend(name.map(|name| name.value));
+                    }
+                }
+                _ => {}
+            }
         }
         self.engine.declare(names);
     }
