@@ -2,6 +2,7 @@
 
 mod judging;
 mod monitors;
+mod run;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use super::check;
 use super::matrix::*;
 use super::read::{self, Problems, Table, TomlNode};
-use super::template::{Engine, Expr, split_words};
+use super::template::{Engine, Expr};
 use super::value::{self, AxisValue};
 use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
 use crate::base::pattern::Pattern;
@@ -587,71 +588,6 @@ impl Decoder<'_> {
         setups
     }
 
-    fn run(&mut self, top: &mut Table) -> Option<Run> {
-        let Some(mut table) = self.table(top, "run", "[run]") else {
-            self.problems.push(
-                Diagnostic::error("there is no `[run]` table")
-                    .at(top.span, "this file")
-                    .help("`[run]` says which command measures a cell and which parser reads its output"),
-            );
-            return None;
-        };
-        let command = table.require("command", self.problems);
-        let command = command.and_then(|n| self.argv(&n));
-        let parser = self.required_parser(&mut table);
-        let timeout = self.duration(&mut table, "timeout", RUN_TIMEOUT);
-        let repeat = table
-            .get("repeat")
-            .and_then(|n| self.repeat(&n))
-            .unwrap_or(Repeat::times(5));
-        let seconds = table.get("seconds").and_then(|n| n.seconds(self.problems));
-        let max_age = table.get("max_age").and_then(|n| n.duration(self.problems));
-        let confirm = self.confirm(&mut table);
-        let span = table.span;
-        table.finish(self.problems);
-        Some(Run {
-            command: command?,
-            parser: parser?,
-            timeout,
-            repeat,
-            seconds: seconds.unwrap_or(1.0),
-            max_age,
-            confirm,
-            span,
-        })
-    }
-
-    fn repeat(&mut self, node: &TomlNode) -> Option<Repeat> {
-        if node.value.is_integer() {
-            let n = node.integer(1, REPEAT_MAX, self.problems)?;
-            return Some(Repeat::times(n as u32));
-        }
-        if !node.value.is_table() {
-            let wanted =
-                "a whole number, or a table such as { min = 5, max = 20, until = \"ci95 < 2%\" }";
-            node.wrong(wanted, self.problems);
-            return None;
-        }
-        let mut table = node.table("repeat", self.problems)?;
-        let min = table
-            .get("min")
-            .and_then(|n| n.integer(1, REPEAT_MAX, self.problems))
-            .unwrap_or(1) as u32;
-        let max = table
-            .require("max", self.problems)
-            .and_then(|n| n.integer(u64::from(min), REPEAT_MAX, self.problems));
-        let until = table
-            .require("until", self.problems)
-            .and_then(|n| n.string(self.problems))
-            .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));
-        table.finish(self.problems);
-        Some(Repeat {
-            min,
-            max: max? as u32,
-            until: Some(until?),
-        })
-    }
-
     fn metrics(&mut self, top: &mut Table) -> Vec<MetricDecl> {
         let Some(all) = self.table(top, "metrics", "[metrics]") else {
             return Vec::new();
@@ -706,95 +642,6 @@ impl Decoder<'_> {
             }
         }
         env
-    }
-
-    fn required_parser(&mut self, table: &mut Table) -> Option<ParserDecl> {
-        let parser = table.require("parser", self.problems)?;
-        self.parser(&parser)
-    }
-
-    /// `"fio"`, or a table with `kind` and the parser's options.
-    fn parser(&mut self, node: &TomlNode) -> Option<ParserDecl> {
-        if node.value.is_str() {
-            let kind = node.string(self.problems)?;
-            return Some(ParserDecl {
-                kind,
-                options: Vec::new(),
-            });
-        }
-        if !node.value.is_table() {
-            let wanted = "the name of a parser, or a table of `kind` and its options";
-            node.wrong(wanted, self.problems);
-            return None;
-        }
-        let mut table = node.table("parser", self.problems)?;
-        let kind = table
-            .require("kind", self.problems)
-            .and_then(|n| n.string(self.problems));
-        let mut options = Vec::new();
-        for (name, node) in table.rest() {
-            let text = node.string(self.problems);
-            options
-                .extend(text.map(|text| (At::new(name.value.to_owned(), name.span), text.value)));
-        }
-        Some(ParserDecl {
-            kind: kind?,
-            options,
-        })
-    }
-
-    fn command_list(&mut self, table: &mut Table, key: &'static str) -> Vec<Argv> {
-        table
-            .get(key)
-            .map(|n| self.commands(&n))
-            .unwrap_or_default()
-    }
-
-    /// A list of commands, each a string or a list of words.
-    fn commands(&mut self, node: &TomlNode) -> Vec<Argv> {
-        let nodes = node.array("commands", self.problems).unwrap_or_default();
-        self.limit(&nodes, LIST_MAX, &node.what);
-        nodes
-            .iter()
-            .filter_map(|command| self.argv(command))
-            .collect()
-    }
-
-    /// One command: a string, split by POSIX rules, or a list of words.
-    fn argv(&mut self, node: &TomlNode) -> Option<Argv> {
-        let words: Vec<At<String>> = match node.value.as_str() {
-            Some(text) => match split_words(text) {
-                Some(words) => placed(words, text, node.span),
-                None => {
-                    self.problems.push(
-                        Diagnostic::error("this command has a quote that is not closed")
-                            .at(node.span, "here")
-                            .help("close it, or write the command as a list of words: [\"program\", \"argument\"]"),
-                    );
-                    return None;
-                }
-            },
-            None if node.value.is_array() => node.strings(self.problems),
-            None => {
-                node.wrong("a command: a string or an array of words", self.problems);
-                return None;
-            }
-        };
-        if words.is_empty() {
-            node.wrong("a command of at least one word", self.problems);
-            return None;
-        }
-        let words: Vec<_> = words
-            .iter()
-            .map(|word| {
-                self.problems
-                    .note(self.engine.template(&word.value, word.span))
-            })
-            .collect();
-        Some(Argv {
-            words: words.into_iter().collect::<Option<_>>()?,
-            span: node.span,
-        })
     }
 
     fn table<'a>(
@@ -880,23 +727,6 @@ impl Decoder<'_> {
             )));
         }
     }
-}
-
-/// The words of a command line, each with its place where the file writes it as it is.
-fn placed(words: Vec<String>, line: &str, span: Span) -> Vec<At<String>> {
-    // With escapes in it, offsets of the text are not offsets of the file.
-    let is_verbatim = (span.end - span.start) as usize == line.len() + 2;
-    let mut from = 0;
-    let place = |word: &str| {
-        let at = from + line.get(from..)?.find(word).filter(|_| is_verbatim)?;
-        from = at + word.len();
-        Some(span.slice(at + 1..from + 1))
-    };
-    let places: Vec<Option<Span>> = words.iter().map(String::as_str).map(place).collect();
-    let words = words.into_iter().zip(places);
-    words
-        .map(|(word, place)| At::new(word, place.unwrap_or(span)))
-        .collect()
 }
 
 /// Package managers that `--install` can drive.
