@@ -82,31 +82,30 @@ fn commits_stand_in_their_order_whenever_they_are_measured() {
     };
     let label = |i: usize| format!("c{i}");
     measure(&mut (0..BELATED.start).chain(BELATED.end..COMMITS));
-    let changes = documents(&lab, &["changes", "matrix.toml"]);
-    let told = |changes: &Value| {
+    let told = || {
+        let changes = documents(&lab, &["changes", "matrix.toml"]);
         let causes = changes["causes"].as_array().unwrap().iter();
         let mut told: Vec<(i64, String, Value)> = causes
             .map(|cause| {
-                let to = cause["to"].as_str().unwrap().to_owned();
+                let at = cause["most_likely"].as_str().unwrap().to_owned();
                 let cell = &cause["cells"][0];
-                (cause["id"].as_i64().unwrap(), to, cell["now_at"].clone())
+                (cause["id"].as_i64().unwrap(), at, cell["told_at"].clone())
             })
             .collect();
         told.sort_by_key(|told| told.0);
         told
     };
-    assert_eq!(told(&changes), [(1, label(BELATED.end), Value::Null)]);
+    assert_eq!(told(), [(1, label(BELATED.end), Value::Null)]);
 
     // What was left out is measured belatedly: it stands where it belongs.
     measure(&mut BELATED.rev());
     assert_eq!(points(&lab), (0..COMMITS).map(label).collect::<Vec<_>>());
-    // What was told stays where it was told, and it is said where it would be seen now.
-    let changes = documents(&lab, &["changes", "matrix.toml"]);
-    let now_at = Value::from(label(MOVED));
-    assert_eq!(told(&changes)[0], (1, label(BELATED.end), now_at));
+    // What was told moves to where it is, and keeps its number.
+    let told_at = Value::from(label(BELATED.end));
+    assert_eq!(told(), [(1, label(MOVED), told_at)]);
     let text = lab.matrix(&["changes", "matrix.toml"]).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    let words = format!("told before, would now be seen at `c{MOVED}` (point {MOVED})");
+    let words = format!("was told at `{}` first", label(BELATED.end));
     assert!(text.contains(&words), "{text}");
 
     // The cell is accepted as its latest commit is, not as what was measured last, which is said.
@@ -157,7 +156,7 @@ fn a_change_among_commits_measured_belatedly_is_told() {
         let causes = changes["causes"].as_array().unwrap().iter();
         let told = causes.map(|cause| {
             let cell = &cause["cells"][0];
-            json!([cause["to"], cell["standing"], cell["now_at"]])
+            json!([cause["most_likely"], cell["standing"], cell["told_at"]])
         });
         let mut told: Vec<Value> = told.collect();
         told.sort_by_key(ToString::to_string);

@@ -1,14 +1,14 @@
 //! Protocol CP: one step in real noise, found or not, and false points in quiet series.
 
 use matrix::judge::changepoint::{DetectorOptions, changes};
-use matrix::judge::history::append;
+use matrix::judge::history::{append, is_provisional, review};
 
 use crate::data::{Pool, Random, blocks, pools};
 use crate::figure;
 
 /// Points of a series, and how near to the true place a change must be found.
 const POINTS: usize = 200;
-const MARGIN: usize = 5;
+pub const MARGIN: usize = 5;
 
 /// Nearest that a step comes to an end of the series.
 const EDGE: usize = 20;
@@ -63,14 +63,30 @@ fn protocol(name: &str, series: usize, find: fn(&[Option<f64>]) -> Vec<usize>, a
     }
 }
 
-/// Every night from the first on is appended to what was reported before: as the program runs.
+/// Every night from the first on is appended to what was told before: as the program runs. What was told of few points is
+/// withdrawn where a later look does not find it again.
 fn nightly(series: &[Option<f64>]) -> Vec<usize> {
-    let mut reported: Vec<usize> = Vec::new();
+    let options = DetectorOptions::default();
+    // Indexes, and points behind each when it was told.
+    let mut told: Vec<(usize, usize)> = Vec::new();
     for night in 1..=series.len() {
-        let new = append(&series[..night], &reported, &DetectorOptions::default());
-        reported.extend(new.iter().map(|change| change.index));
+        let series = &series[..night];
+        if told
+            .iter()
+            .any(|(_, behind)| is_provisional(*behind, &options))
+        {
+            let fresh = changes(series, &options);
+            let stands = |index| review(index, &fresh, &options).is_some();
+            told.retain(|(index, behind)| !is_provisional(*behind, &options) || stands(*index));
+        }
+        let indexes: Vec<usize> = told.iter().map(|told| told.0).collect();
+        let new = append(series, &indexes, &options);
+        told.extend(
+            new.iter()
+                .map(|change| (change.index, night - change.index)),
+        );
     }
-    reported
+    told.into_iter().map(|told| told.0).collect()
 }
 
 pub fn f1(precision: f64, recall: f64) -> f64 {

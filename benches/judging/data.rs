@@ -61,17 +61,23 @@ pub fn shared() -> Option<PathBuf> {
 /// 1.4826 MAD. Where the data is not there: Student's t with 4 degrees of freedom and an
 /// autocorrelation of 0.1, so that the bench still runs.
 pub fn pools() -> (Vec<Pool>, &'static str) {
-    match shared().and_then(|folder| read_pools(&folder.join("asv-numpy"))) {
-        Some(pools) => (pools, "residuals of asv-numpy"),
-        None => (synthetic_pools(), "synthetic: no shared data"),
+    match pools_of("machine-i7") {
+        pools if pools.is_empty() => (synthetic_pools(), "synthetic: no shared data"),
+        pools => (pools, "residuals of asv-numpy"),
     }
 }
 
-fn read_pools(folder: &std::path::Path) -> Option<Vec<Pool>> {
+/// A pool for each series of a machine; none where the data is not there.
+pub fn pools_of(machine: &str) -> Vec<Pool> {
+    let read = |folder: PathBuf| read_pools(&folder.join("asv-numpy"), machine);
+    shared().and_then(read).unwrap_or_default()
+}
+
+fn read_pools(folder: &std::path::Path, machine: &str) -> Option<Vec<Pool>> {
     let index = std::fs::read_to_string(folder.join("numpy_series_index.csv")).ok()?;
     let wanted: Vec<&str> = index
         .lines()
-        .filter(|line| line.contains("machine-i7"))
+        .filter(|line| line.contains(machine))
         .filter_map(|line| line.split(',').next())
         .collect();
     let wide = std::fs::read_to_string(folder.join("numpy_series_wide.csv")).ok()?;

@@ -1,18 +1,20 @@
 //! The figures of `judge`: prints `figure | measured | asked` for each protocol.
 //!
-//! `cargo bench --bench judging -- [quick] [aa] [bisect] [cp] [tcpd] [speed]`
+//! `cargo bench --bench judging -- [quick] [aa] [bisect] [cp] [place] [noise] [tcpd] [speed]`
 
 mod aa;
 mod bisect;
 mod cp;
 mod data;
+mod noise;
+mod place;
 mod speed;
 mod tcpd;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == "quick");
-    let names = ["aa", "bisect", "cp", "tcpd", "speed"];
+    let names = ["aa", "bisect", "cp", "place", "noise", "tcpd", "speed"];
     let chosen = |name: &str| {
         let any = words.iter().any(|word| names.contains(&word.as_str()));
         !any || words.iter().any(|word| word == name)
@@ -27,6 +29,12 @@ fn main() {
     }
     if chosen("cp") {
         cp::run(quick);
+    }
+    if chosen("place") {
+        place::run(quick);
+    }
+    if chosen("noise") {
+        noise::run(quick);
     }
     if chosen("tcpd") {
         tcpd::run();

@@ -92,6 +92,11 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
             .into_iter()
             .map(|change| FileChange {
                 revision: table.revisions[change.index].clone(),
+                set: change
+                    .set
+                    .iter()
+                    .map(|at| table.revisions[*at].clone())
+                    .collect(),
                 change,
             })
             .collect(),

@@ -8,7 +8,6 @@ use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::sample::Better;
 use crate::edge::store::{Acceptance, SeriesId, Store};
-use crate::judge::history::ChangeStanding;
 use crate::plan::cell::Cells;
 use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::verdicts::changes::{MovedSeries, look};
@@ -113,8 +112,11 @@ impl Records {
     pub fn told(&self, moved: &MovedSeries) -> Option<CellChange> {
         let series = self.past.series.get(&moved.series)?;
         let named = self.names.get(&moved.series)?;
-        let after = series.points.get(moved.index)?;
-        let before = series.points.get(moved.index.checked_sub(1)?)?;
+        let version = |index: usize| Some(series.points.get(index)?.version.to_string());
+        let first = series.points.get(moved.index)?;
+        let (begin, end) = (*moved.set.first()?, *moved.set.last()?);
+        let most_likely = version(moved.index)?;
+        let told_at = version(series.position(moved.key)?);
         let difference = moved.after? - moved.before?;
         let holding = accepted(&self.acceptances);
         let by = holding
@@ -127,22 +129,20 @@ impl Records {
             metric: named.metric.clone(),
             unit: self.unit(&moved.series),
             index: moved.index,
-            from: before.version.to_string(),
-            to: after.version.to_string(),
-            at: time(after.started_ms),
-            session: after.session,
+            set: moved.set.clone(),
+            probability: moved.probability,
+            from: version(begin.checked_sub(1)?)?,
+            to: version(end)?,
+            told_at: told_at.filter(|told| *told != most_likely),
+            most_likely,
+            at: time(first.started_ms),
+            session: first.session,
             verdict: direction(moved.ratio, difference, self.better(&moved.series)),
             ratio: moved.ratio,
             ci95: moved.ci95,
             before: moved.before,
             after: moved.after,
             standing: moved.standing,
-            now_at: match moved.standing {
-                Some(ChangeStanding::Moved { to }) => {
-                    Some(series.points.get(to)?.version.to_string())
-                }
-                _ => None,
-            },
             surroundings: moved.surroundings.clone(),
             accepted: by.map(|(acceptance, _)| acceptance.id),
         })

@@ -5,10 +5,14 @@ use std::array::from_fn;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::place::{Place, locate};
 use super::{stats, trend};
 
 /// Points of a series that are looked at; of more, the last ones.
 pub const POINTS_MAX: usize = 100_000;
+
+/// Fewer points tell nothing of their noise.
+const POINTS_MIN: usize = 6;
 
 /// Candidate levels at the most; beyond, their grid gets coarser.
 const LEVELS_MAX: usize = 256;
@@ -21,6 +25,14 @@ const LEVEL_STEP: f64 = 0.25;
 
 /// The autocorrelation that is believed at the most.
 const RHO_MAX: f64 = 0.9;
+
+/// Fewest points before or after a change, however large it is.
+const SHORTEST: usize = 2;
+
+/// Sigma that two, three and four points at an end of a series must be away to be a level, and how much more of them is
+/// asked where the noise is known from few points: 1 + `UNSURE`/n times.
+const CLEAR: [f64; 3] = [8.0, 6.5, 5.5];
+const UNSURE: f64 = 4.0;
 
 /// Rounds of segmenting and learning the noise anew; most series need one.
 const PASSES_MAX: usize = 8;
@@ -69,10 +81,14 @@ pub enum ChangeKind {
 }
 
 /// A place where the level moved, or the trend.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Change {
-    /// Index of the first point after the change, in the series as given (gaps count).
+    /// Index of the most likely first point after the change, in the series as given (gaps count).
     pub index: usize,
+    /// How likely that is.
+    pub probability: f64,
+    /// Indexes that hold 95 % of the posterior together, ascending ([`locate`]).
+    pub set: Vec<usize>,
     pub kind: ChangeKind,
     /// Level after / level before; None where a level is zero or the sign changed, and of a bend: a drift that is
     /// mended has the worse points after it.
@@ -97,24 +113,17 @@ pub struct Change {
 /// ([`trend::bends`]): then the changes are their ends. Same input, same bytes out: no randomness, no
 /// parallel sums.
 pub fn changes(series: &[Option<f64>], options: &DetectorOptions) -> Vec<Change> {
-    let places: Vec<usize> = (0..series.len())
-        .filter(|i| series[*i].is_some_and(f64::is_finite))
-        .collect();
-    let places = &places[places.len().saturating_sub(POINTS_MAX)..];
-    let values: Vec<f64> = places.iter().filter_map(|i| series[*i]).collect();
-    let logs = values.iter().all(|value| *value > 0.0);
-    let mut x: Vec<f64> = match logs {
-        true => values.iter().map(|value| value.ln()).collect(),
-        false => values,
-    };
-    // Small numbers leave the search more of its 24 bits.
-    let centre = stats::median(&x).unwrap_or(0.0);
-    x.iter_mut().for_each(|value| *value -= centre);
-    let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= 2 * options.min_segment.max(1)) else {
+    let Points {
+        places,
+        mut x,
+        centre,
+        logs,
+    } = Points::of(series);
+    let Some(sigma) = step_sigma(&x).filter(|_| x.len() >= POINTS_MIN) else {
         return Vec::new();
     };
     if options.trends {
-        x = trend::without_season(&x, places, sigma).unwrap_or(x);
+        x = trend::without_season(&x, &places, sigma).unwrap_or(x);
     }
     let medians = running_medians(&x, options.min_segment.max(1));
     let grid = ordered(&medians);
@@ -128,22 +137,29 @@ pub fn changes(series: &[Option<f64>], options: &DetectorOptions) -> Vec<Change>
         }
         noise = SeriesNoise::within(&x, &starts, sigma);
     }
+    at_ends(&x, &mut starts, sigma, options);
+    let mut found = locate_all(&x, &starts, &noise);
+    starts = found.iter().map(|place| place.index).collect();
     let bends = || trend::bends(&x, &medians, sigma, &starts, options);
     let kind = match options.trends.then(bends).flatten() {
         Some(bends) => {
-            starts = bends;
+            found = bends;
             ChangeKind::Bend
         }
         None => {
-            drop_small(&x, &mut starts, centre, logs, options.min_effect);
+            if drop_small(&x, &mut starts, centre, logs, options.min_effect) {
+                found = locate_all(&x, &starts, &noise);
+            }
             ChangeKind::Level
         }
     };
+    let starts: Vec<usize> = found.iter().map(|place| place.index).collect();
     let describe = |i: usize| {
         let end = starts.get(i + 1).copied().unwrap_or(x.len());
         let begin = if i == 0 { 0 } else { starts[i - 1] };
         let (before, after) = (&x[begin..starts[i]], &x[starts[i]..end]);
-        let change = describe(places[starts[i]], [before, after], centre, logs, &noise);
+        let at = found[i].mapped(&places);
+        let change = describe(at, [before, after], centre, logs, &noise);
         match kind {
             ChangeKind::Level => change,
             ChangeKind::Bend => Change {
@@ -155,6 +171,109 @@ pub fn changes(series: &[Option<f64>], options: &DetectorOptions) -> Vec<Change>
         }
     };
     (0..starts.len()).map(describe).collect()
+}
+
+/// The points of a series that are no gaps.
+struct Points {
+    /// Their indexes.
+    places: Vec<usize>,
+    /// Logarithms where all values are above zero, less their median: small numbers leave the search more of its 24 bits.
+    x: Vec<f64>,
+    centre: f64,
+    logs: bool,
+}
+
+impl Points {
+    /// The last [`POINTS_MAX`].
+    fn of(series: &[Option<f64>]) -> Points {
+        let is_point = |i: &usize| series[*i].is_some_and(f64::is_finite);
+        let mut places: Vec<usize> = (0..series.len()).filter(is_point).collect();
+        places.drain(..places.len().saturating_sub(POINTS_MAX));
+        let mut x: Vec<f64> = places.iter().filter_map(|i| series[*i]).collect();
+        let logs = x.iter().all(|value| *value > 0.0);
+        if logs {
+            x.iter_mut().for_each(|value| *value = value.ln());
+        }
+        let centre = stats::median(&x).unwrap_or(0.0);
+        x.iter_mut().for_each(|value| *value -= centre);
+        Points {
+            places,
+            x,
+            centre,
+            logs,
+        }
+    }
+}
+
+/// Where a change that is known to be near `at` is, of a series without another one ([`locate`]). None where there are not
+/// two points on either side of it.
+pub fn place_of(series: &[Option<f64>], at: usize) -> Option<Place> {
+    let Points { places, x, .. } = Points::of(series);
+    let near = places.partition_point(|place| *place < at);
+    let sigma = step_sigma(&x).filter(|_| SHORTEST <= near && near + SHORTEST <= x.len())?;
+    let noise = SeriesNoise::within(&x, &[near], sigma);
+    let found = locate(&x, [0, x.len()], near, &noise, SHORTEST);
+    Some(found.mapped(&places))
+}
+
+/// Adds a change near either end that has fewer points behind it than a segment has, but is so large that they suffice:
+/// see [`short_level`].
+fn at_ends(x: &[f64], starts: &mut Vec<usize>, sigma: f64, options: &DetectorOptions) {
+    let last = starts.last().copied().unwrap_or(0);
+    let found = short_level(x[last..].iter().rev().copied(), sigma, options);
+    starts.extend(found.map(|points| x.len() - points));
+    let first = starts.first().copied().unwrap_or(x.len());
+    let found = short_level(x[..first].iter().copied(), sigma, options);
+    starts.splice(0..0, found);
+}
+
+/// How many points at the beginning of a segment have a level of their own, where these are fewer than a segment has: they
+/// lie together, [`CLEAR`] sigma or more from the median of the rest, and the rest has not been half-way there for as
+/// long, less one point. `sigma` is that of steps.
+fn short_level(
+    points: impl ExactSizeIterator<Item = f64>,
+    sigma: f64,
+    options: &DetectorOptions,
+) -> Option<usize> {
+    let near: Vec<f64> = points.take(2 * NEIGHBOURS_MAX).collect();
+    let unsure = 1.0 + UNSURE / near.len().max(1) as f64;
+    let strict = options.penalty / DetectorOptions::DEFAULT.penalty;
+    let is_level = |count: &usize| {
+        let Some((own, rest)) = near
+            .split_at_checked(*count)
+            .filter(|it| it.1.len() > *count)
+        else {
+            return false;
+        };
+        let [to, from] = [own, rest].map(|points| stats::median(points).unwrap_or(0.0));
+        let away = |x: &f64| (x - from) * (to - from).signum();
+        let size = (to - from).abs();
+        let is_seen = |x: &f64| away(x) > size / 2.0;
+        let runs = rest.chunk_by(|a, b| is_seen(a) == is_seen(b));
+        let seen = runs.filter(|run| is_seen(&run[0])).map(<[f64]>::len).max();
+        if size < CLEAR[count - SHORTEST] * sigma || seen.unwrap_or(0) + 2 > *count {
+            return false;
+        }
+        let noise = SeriesNoise::within(&near, &[*count], sigma);
+        let unit = noise.sigma * noise.inflation().sqrt().sqrt() * unsure * strict;
+        let least = CLEAR[count - SHORTEST] * unit;
+        own.iter()
+            .all(|x| away(x) >= least && (x - to).abs() <= size / 4.0)
+    };
+    (SHORTEST..options.min_segment.min(SHORTEST + CLEAR.len())).find(is_level)
+}
+
+/// The place of each change between the one before and the start of the next segment.
+fn locate_all(x: &[f64], starts: &[usize], noise: &SeriesNoise) -> Vec<Place> {
+    let mut begin = 0;
+    let mut found = Vec::with_capacity(starts.len());
+    for i in 0..starts.len() {
+        let end = starts.get(i + 1).copied().unwrap_or(x.len());
+        let place = locate(x, [begin, end], starts[i], noise, SHORTEST);
+        begin = place.index;
+        found.push(place);
+    }
+    found
 }
 
 /// SeriesNoise about the levels.
@@ -312,8 +431,6 @@ fn segment(
     // F and the start of the last segment, by number of points.
     let mut total = vec![f32::INFINITY; n + 1];
     let mut last = vec![0u32; n + 1];
-    // The level of that segment.
-    let mut at = vec![0.0f32; n + 1];
     total[0] = -beta;
     for t in 1..=n {
         let value = (x[t - 1] / sigma) as f32;
@@ -324,7 +441,6 @@ fn segment(
         let slot = (t % m) * lanes.len();
         let old = ring[slot..].iter_mut();
         let (mut costs, mut starts) = ([f32::INFINITY; LANES], [0; LANES]);
-        let mut levels = [0; LANES];
         for (lane, old) in lanes.iter_mut().zip(old) {
             let square = lane.levels.map(|level| (value - level) * (value - level));
             let loss = square.map(|square| least(square, limit));
@@ -334,50 +450,24 @@ fn segment(
             lane.start = from_fn(|i| select(open[i] < stay[i], from, lane.start[i]));
             lane.best = from_fn(|i| least(open[i], stay[i]));
             starts = from_fn(|i| select(lane.best[i] < costs[i], lane.start[i], starts[i]));
-            let bits = lane.levels.map(f32::to_bits);
-            levels = from_fn(|i| select(lane.best[i] < costs[i], bits[i], levels[i]));
             costs = from_fn(|i| least(lane.best[i], costs[i]));
             (lane.recent, *old) = (recent, loss);
         }
         for i in 0..LANES {
             if costs[i] < total[t] {
-                (total[t], last[t], at[t]) = (costs[i], starts[i], f32::from_bits(levels[i]));
+                (total[t], last[t]) = (costs[i], starts[i]);
             }
         }
     }
-    let mut segments = vec![(n, at[n])];
+    let mut segments = vec![n];
     let mut end = n;
     while last[end] > 0 {
         end = last[end] as usize;
-        segments.push((end, at[end]));
+        segments.push(end);
     }
     segments.reverse();
-    settle(&mut segments, |i| (x[i] / sigma) as f32, limit, m);
     segments.pop();
-    segments.into_iter().map(|(end, _)| end).collect()
-}
-
-/// Moves the ends of segments, (end, level), over points beyond the clip of both levels: such a point costs the
-/// same on either side, and belongs to the nearer level. Where there are several, the sum of distances is least.
-fn settle(segments: &mut [(usize, f32)], value: impl Fn(usize) -> f32, limit: f32, m: usize) {
-    let mut begin = 0;
-    for at in 1..segments.len() {
-        let ((end, before), (next, after)) = (segments[at - 1], segments[at]);
-        let distances = |i: usize| [before, after].map(|level| (value(i) - level).abs());
-        let is_free = |i: &usize| distances(*i).iter().all(|d| d * d >= limit);
-        let first = (begin + m..end).rev().take_while(is_free).last();
-        let first = first.unwrap_or(end);
-        let (mut sum, mut least, mut best) = (0.0, 0.0, first);
-        for i in (first..next - m).take_while(|i| *i < end || is_free(i)) {
-            let [to_before, to_after] = distances(i);
-            sum += to_before - to_after;
-            if sum < least {
-                (least, best) = (sum, i + 1);
-            }
-        }
-        segments[at - 1].0 = best;
-        begin = best;
-    }
+    segments
 }
 
 /// Not f32::min: its care for NaN keeps a loop from running on vectors.
@@ -391,8 +481,15 @@ fn select(condition: bool, yes: u32, no: u32) -> u32 {
     (yes & mask) | (no & !mask)
 }
 
-/// Takes out changes below `min_effect`, the smallest first.
-fn drop_small(x: &[f64], starts: &mut Vec<usize>, centre: f64, logs: bool, min_effect: f64) {
+/// Takes out changes below `min_effect`, the smallest first. True where there were any.
+fn drop_small(
+    x: &[f64],
+    starts: &mut Vec<usize>,
+    centre: f64,
+    logs: bool,
+    min_effect: f64,
+) -> bool {
+    let count = starts.len();
     let level = |begin: usize, end: usize| centre + stats::median(&x[begin..end]).unwrap_or(0.0);
     while min_effect > 0.0 && !starts.is_empty() {
         let size = |i: usize| {
@@ -411,10 +508,11 @@ fn drop_small(x: &[f64], starts: &mut Vec<usize>, centre: f64, logs: bool, min_e
             None => break,
         };
     }
+    starts.len() < count
 }
 
 fn describe(
-    index: usize,
+    at: Place,
     [before, after]: [&[f64]; 2],
     centre: f64,
     logs: bool,
@@ -438,7 +536,9 @@ fn describe(
     let comparable = logs || before * (before + shift) > 0.0;
     let ends = [ratio(shift - half), ratio(shift + half)];
     Change {
-        index,
+        index: at.index,
+        probability: at.probability,
+        set: at.set,
         kind: ChangeKind::Level,
         ratio: comparable.then(|| ratio(shift)),
         ci95: comparable.then(|| [ends[0].min(ends[1]), ends[0].max(ends[1])]),

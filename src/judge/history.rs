@@ -1,4 +1,4 @@
-//! What one more night adds to a series: reported changes stand, only the tail is looked at.
+//! What one more night adds to a series: told changes stand, only the tail is looked at.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -16,29 +16,22 @@ pub const TAIL_MIN: usize = 20;
 /// is reported stays, so that false ones of all nights add up.
 const NIGHTLY_PENALTY: f64 = 1.5;
 
-/// What a full analysis says of a change that was reported before.
+/// What a fresh look at the whole series says of a change that was told before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeStanding {
-    /// Found again at the same index.
+    /// It is found again.
     Stands,
-    /// Found again, but at this index.
-    Moved { to: usize },
-    /// Not found any more.
+    /// It is not found any more.
     Gone,
 }
 
-/// The changes that the newest points add to those reported before; the reported ones are neither
-/// moved nor withdrawn. Looks at the points since the last reported change, at most the
+/// The changes that the newest points add to those told before. Looks at the points since the last of them, at most the
 /// last [`TAIL_MAX`]: the cost of a night does not grow with the series.
 ///
-/// Give the indices reported so far in ascending order; what is returned belongs at their end.
-pub fn append(
-    series: &[Option<f64>],
-    reported: &[usize],
-    options: &DetectorOptions,
-) -> Vec<Change> {
-    let since = reported.last().copied().unwrap_or(0);
+/// Give the indexes told so far in ascending order; what is returned belongs at their end.
+pub fn append(series: &[Option<f64>], told: &[usize], options: &DetectorOptions) -> Vec<Change> {
+    let since = told.last().copied().unwrap_or(0);
     let begin = since
         .max(series.len().saturating_sub(TAIL_MAX))
         .min(series.len());
@@ -55,47 +48,24 @@ pub fn append(
         ..*options
     };
     let mut found = changes(tail, &strict);
+    // The first points may be those of the level before, where the last change was told too early.
+    found.retain(|change| begin == 0 || change.index >= options.min_segment);
     for change in &mut found {
         change.index += begin;
-    }
-    if found
-        .last()
-        .is_some_and(|last| may_begin_later(series, last, options))
-    {
-        found.pop();
+        change.set.iter_mut().for_each(|index| *index += begin);
     }
     found
 }
 
-/// Whether a change has no more points behind it than the fewest of a level, and the first of them is nearer to the
-/// level before: the next night tells whether it only filled up the level.
-fn may_begin_later(series: &[Option<f64>], change: &Change, options: &DetectorOptions) -> bool {
-    let mut points = series[change.index..]
-        .iter()
-        .flatten()
-        .filter(|x| x.is_finite());
-    let to_before = |x: &f64| (x - change.before).abs() < (x - change.after).abs();
-    let first = points.next();
-    first.is_some_and(to_before) && points.count() < options.min_segment
+/// Whether a change was told when so few points were behind it that the next ones may show a passing excursion: then a
+/// fresh look decides ([`review`]).
+pub fn is_provisional(points_behind: usize, options: &DetectorOptions) -> bool {
+    points_behind < options.min_segment
 }
 
-/// Compares reported changes with a fresh analysis of the whole series: one word for each, in their
-/// order. A change counts as moved where the fresh one lies within `min_segment` points.
-pub fn review(
-    reported: &[usize],
-    fresh: &[Change],
-    options: &DetectorOptions,
-) -> Vec<ChangeStanding> {
-    let standing = |index: &usize| {
-        let nearest = fresh
-            .iter()
-            .map(|change| change.index)
-            .min_by_key(|at| at.abs_diff(*index));
-        match nearest.filter(|at| at.abs_diff(*index) <= options.min_segment) {
-            Some(at) if at == *index => ChangeStanding::Stands,
-            Some(to) => ChangeStanding::Moved { to },
-            None => ChangeStanding::Gone,
-        }
-    };
-    reported.iter().map(standing).collect()
+/// The fresh change that a told one is, by its index: the nearest within `min_segment` points. None where there is none.
+pub fn review(told: usize, fresh: &[Change], options: &DetectorOptions) -> Option<usize> {
+    let indexes = fresh.iter().map(|change| change.index);
+    let nearest = indexes.min_by_key(|index| index.abs_diff(told));
+    nearest.filter(|index| index.abs_diff(told) <= options.min_segment)
 }

@@ -1,6 +1,7 @@
 //! Trends and seasons of a series: straight lines between bends, and what comes back with a period.
 
 use super::changepoint::{DetectorOptions, SeriesNoise};
+use super::place::{Place, credible};
 use super::stats;
 
 /// Fewest points that a season is looked for in, and fewest periods among them.
@@ -112,7 +113,7 @@ fn products(values: &[f64], lag: usize) -> f64 {
     sums.iter().sum::<f64>() + rest.sum::<f64>()
 }
 
-/// Starts of all straight lines but the first, where such lines describe the series better than the segments that
+/// Where straight lines end in a bend or a jump, where such lines describe the series better than the segments that
 /// begin at `levels` do, and there is a bend at all; else None. `medians` are those of windows of
 /// `min_segment` points, `sigma` is the noise of steps.
 ///
@@ -125,7 +126,7 @@ pub fn bends(
     sigma: f64,
     levels: &[usize],
     options: &DetectorOptions,
-) -> Option<Vec<usize>> {
+) -> Option<Vec<Place>> {
     let shortest = 2 * options.min_segment.max(1);
     let n = x.len();
     if n < 2 * shortest {
@@ -160,7 +161,7 @@ pub fn bends(
     }
     let of_lines = criterion(&lines.residuals(&starts, true), 3 * starts.len() + 2, least);
     let of_levels = criterion(&lines.residuals(levels, false), 2 * levels.len() + 1, least);
-    (of_lines + EVIDENCE_MIN <= of_levels).then_some(starts)
+    (of_lines + EVIDENCE_MIN <= of_levels).then(|| lines.locate(&starts, &noise, shortest))
 }
 
 /// n·ln s² + k·ln n (Schwarz, 1978) of residuals with autoregression of the order 0, 1 or 2 that gives the least:
@@ -295,6 +296,24 @@ impl Lines {
             starts[i] = best.unwrap_or(starts[i]);
         }
         starts
+    }
+
+    /// The place of each bend between its neighbours: the posterior of Gaussian noise about two lines, of which
+    /// neighbours that are alike say less ([`locate`](super::place::locate)).
+    fn locate(&self, starts: &[usize], noise: &SeriesNoise, shortest: usize) -> Vec<Place> {
+        let mut begin = 0;
+        let unit = 2.0 * noise.sigma.powi(2) * noise.inflation().sqrt();
+        let mut found = Vec::with_capacity(starts.len());
+        for i in 0..starts.len() {
+            let end = starts.get(i + 1).copied().unwrap_or(self.x.len());
+            let squares = |at| self.fit(begin, at).about_line + self.fit(at, end).about_line;
+            let places = begin + shortest..=end - shortest;
+            let logs: Vec<f64> = places.map(|at| -squares(at) / unit).collect();
+            let place = credible(&logs, begin + shortest);
+            begin = place.index;
+            found.push(place);
+        }
+        found
     }
 
     /// What is left of the points by the line of each segment, or by its mean.

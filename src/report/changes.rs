@@ -19,13 +19,22 @@ use crate::verdicts::series::{
 
 /// Rows and lines that a terminal is shown; the rest is counted.
 const LINES_MAX: usize = 200;
+/// A place that is so likely is told without a probability.
+const CERTAIN: f64 = 0.95;
 /// Cells of one cause that are named.
 const CELLS_MAX: usize = 3;
 
 /// The change points of a file as text.
 pub fn file_text(found: &FileChanges, style: Style) -> String {
     let mut out = String::new();
-    let header = ["series", "revision", "index", "change", "95% interval"];
+    let header = [
+        "series",
+        "revision",
+        "likely",
+        "among",
+        "change",
+        "95% interval",
+    ];
     let mut rows = table(style, &header, 2);
     let changed = found
         .series
@@ -35,15 +44,25 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
         .clone()
         .flat_map(|s| s.changes.iter().map(move |c| (&s.name, c)));
     let total = all.clone().count();
-    for (name, FileChange { revision, change }) in all.take(LINES_MAX) {
+    for (name, change) in all.take(LINES_MAX) {
+        let FileChange {
+            revision,
+            set,
+            change,
+        } = change;
         let (mut moved, interval) = in_one_unit(change.ratio, change.ci95);
         if change.kind == ChangeKind::Bend {
             moved = "bend".to_owned();
         }
+        let among = match &set[..] {
+            [first, .., last] => format!("{first}..={last}"),
+            _ => String::new(),
+        };
         rows.add_row(vec![
             Cell::new(breakable(name)),
             Cell::new(revision),
-            Cell::new(change.index),
+            Cell::new(format!("{:.0} %", 100.0 * change.probability)),
+            Cell::new(among),
             Cell::new(moved),
             Cell::new(interval),
         ]);
@@ -77,7 +96,12 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
         rows.add_row(vec![
             Cell::new(cause.id.map_or("-".to_owned(), |id| id.to_string())),
             Cell::new(word(cause.verdict, cause.accepted)),
-            Cell::new(versions(&cause.from, &cause.to)),
+            Cell::new(versions(
+                &cause.from,
+                &cause.to,
+                &cause.most_likely,
+                cause.probability,
+            )),
             Cell::new(&cause.machine),
             Cell::new(&cause.metric),
             Cell::new(cause.ratio.map_or("-".to_owned(), show_ratio)),
@@ -164,7 +188,12 @@ fn change_line(change: &CellChange, out: &mut String) {
         change
             .id
             .map_or(String::new(), |id| format!("change {id}, ")),
-        versions(&change.from, &change.to),
+        versions(
+            &change.from,
+            &change.to,
+            &change.most_likely,
+            change.probability
+        ),
         word(change.verdict, change.accepted),
         change.at,
     );
@@ -195,18 +224,15 @@ fn points(course: &Course, style: Style, out: &mut String) {
 }
 
 fn standing(change: &CellChange, out: &mut String) {
-    let words = match change.standing {
-        Some(ChangeStanding::Moved { to }) => match &change.now_at {
-            Some(version) => format!("would now be seen at `{version}` (point {to})"),
-            None => format!("would now be seen at point {to}"),
-        },
-        Some(ChangeStanding::Gone) => "would not be seen any more".to_owned(),
-        Some(ChangeStanding::Stands) | None => return,
+    let words = match (change.standing, &change.told_at) {
+        (Some(ChangeStanding::Gone), _) => "is not found any more".to_owned(),
+        (_, Some(version)) => format!("was told at `{version}` first"),
+        _ => return,
     };
     let id = change.id.map_or("-".to_owned(), |id| id.to_string());
     let _ = writeln!(
         out,
-        "    change {id} of {} {}: told before, {words}",
+        "    change {id} of {} {}: {words}",
         change.cell, change.metric
     );
 }
@@ -224,10 +250,15 @@ fn word(verdict: Verdict, accepted: Option<i64>) -> String {
     }
 }
 
-fn versions(from: &str, to: &str) -> String {
-    match from == to {
+/// `a..b`, and where it may be any of several the most likely one.
+fn versions(from: &str, to: &str, most_likely: &str, probability: Option<f64>) -> String {
+    let range = match from == to {
         true => to.to_owned(),
         false => format!("{from}..{to}"),
+    };
+    match probability.filter(|p| *p < CERTAIN) {
+        Some(p) => format!("{range}, most likely {most_likely} ({:.0} %)", 100.0 * p),
+        None => range,
     }
 }
 
@@ -257,6 +288,8 @@ mod tests {
             metric: "iops".to_owned(),
             from: "v1".to_owned(),
             to: "v2".to_owned(),
+            most_likely: "v2".to_owned(),
+            probability: Some(1.0),
             at: "2026-01-01T00:00:00Z".to_owned(),
             verdict: Verdict::Regression,
             ratio: Some(0.9),

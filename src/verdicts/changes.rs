@@ -1,14 +1,15 @@
 //! The change points of a matrix's series: what was told stands, what is new, what else changed there.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use crate::base::key::Key;
 use crate::base::sample::Better;
 use crate::base::units::show_ratio;
 use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, ToldChange};
-use crate::judge::changepoint::{DetectorOptions, changes};
+use crate::judge::changepoint::{Change, DetectorOptions, changes, place_of};
 use crate::judge::compare::compare_values;
-use crate::judge::history::{ChangeStanding, TAIL_MAX, append, review};
+use crate::judge::history::{ChangeStanding, TAIL_MAX, append, is_provisional, review};
+use crate::judge::place::Place;
 use crate::judge::verdict::Question;
 use crate::machine::environment::Environment;
 use crate::verdicts::history::{Past, PastSeries, Point};
@@ -24,8 +25,13 @@ pub struct MovedSeries {
     pub series: SeriesId,
     /// The number under which it was told; None while it was not.
     pub id: Option<i64>,
-    /// Of the first point after the change.
+    /// Of the most likely first point after the change.
     pub index: usize,
+    /// How likely that is; None where it is gone.
+    pub probability: Option<f64>,
+    /// Indexes that hold 95 % of the posterior together, ascending.
+    pub set: Vec<usize>,
+    /// Of the point under which it is told: the most likely first one when that was done first.
     pub key: Key,
     /// Level after / level before.
     pub ratio: Option<f64>,
@@ -45,6 +51,14 @@ const OPTIONS: DetectorOptions = DetectorOptions {
     ..DetectorOptions::DEFAULT
 };
 
+/// A change point of a series while it is looked at.
+struct Found<'a> {
+    /// Where it was told, or found now.
+    index: usize,
+    told: Option<&'a ToldChange>,
+    standing: Option<ChangeStanding>,
+}
+
 /// The change points of one series, in its order. `deeply`: what was told is compared with a look at the whole.
 fn of_series(
     id: &SeriesId,
@@ -54,84 +68,164 @@ fn of_series(
     deeply: bool,
 ) -> Vec<MovedSeries> {
     let levels = series.levels();
-    let mut known: BTreeMap<usize, &ToldChange> = BTreeMap::new();
-    for told in told {
-        // A point that is not stored any more takes its change with it.
-        known.extend(series.position(told.key).map(|index| (index, told)));
-    }
-    let reported: Vec<usize> = known.keys().copied().collect();
-    let is_new = |point: &Point| until.is_none_or(|until| point.attempt > until);
-    // As a rule all that is new is at the end. Commits that were measured belatedly stand elsewhere: each stretch
-    // between changes is looked at as if it were the end.
-    let mut all = reported.clone();
-    let mut begin = 0;
-    for (number, end) in reported.iter().copied().chain([levels.len()]).enumerate() {
-        if let Some(new) = series.points[begin..end].iter().position(is_new) {
-            let (told, stretch) = (&reported[..number], &levels[..end]);
-            let found = match until.is_some() && end - begin - new <= TAIL_MAX / 2 {
-                true => append(stretch, told, &OPTIONS),
-                // Too much is new for a look at the tail.
-                false => changes(stretch, &OPTIONS),
-            };
-            let found = found.into_iter().map(|change| change.index);
-            all.extend(found.filter(|index| *index > begin));
-        }
-        begin = end;
-    }
-    all.sort_unstable();
-    let mut standings: BTreeMap<usize, ChangeStanding> = BTreeMap::new();
-    if deeply || is_filled_in(series, told) {
+    // A point that is not stored any more takes its change with it.
+    let known = told.iter().filter_map(|told| {
+        Some(Found {
+            index: series.position(told.key)?,
+            told: Some(told),
+            standing: None,
+        })
+    });
+    let mut all: Vec<Found> = known.collect();
+    all.sort_by_key(|found| found.index);
+    all.dedup_by_key(|found| found.index);
+    if deeply || all.iter().any(|found| is_uncertain(series, found)) {
         let fresh = changes(&levels, &OPTIONS);
-        let reviewed = review(&reported, &fresh, &OPTIONS);
-        standings.extend(reported.iter().copied().zip(reviewed));
-        for (&index, told) in &known {
-            let standing = standings[&index];
-            let before = reported.partition_point(|at| *at < index).checked_sub(1);
-            let begin = before.map_or(0, |before| reported[before]);
-            let filled_in = || {
-                let places = fresh.iter().rev().map(|change| change.index);
-                let mut places = places.skip_while(|at| *at >= index);
-                places
-                    .next()
-                    .filter(|at| *at > begin && is_told_as(series, *at, index, told))
-            };
-            let place = match standing {
-                ChangeStanding::Stands => None,
-                ChangeStanding::Moved { to } => Some(to),
-                ChangeStanding::Gone => filled_in(),
-            };
-            if let Some(to) = place {
-                standings.insert(index, ChangeStanding::Moved { to });
-                // It is known by its number already.
-                let is_same = |at: &usize| at.abs_diff(to) <= OPTIONS.min_segment;
-                all.retain(|at| known.contains_key(at) || !is_same(at));
-            }
+        let mut begin = 0;
+        for found in &mut all {
+            let place = fresh_place(series, found, begin, &fresh);
+            found.index = place.unwrap_or(found.index);
+            found.standing = Some(match place {
+                Some(_) => ChangeStanding::Stands,
+                None => ChangeStanding::Gone,
+            });
+            begin = found.index;
         }
+        all.sort_by_key(|found| found.index);
     }
-    let describe = |at: usize| {
-        let index = all[at];
-        let begin = if at == 0 { 0 } else { all[at - 1] };
-        let end = all.get(at + 1).copied().unwrap_or(levels.len());
-        let (before, after) = (&levels[begin..index], &levels[index..end]);
+    let is_gone = |found: &Found| found.standing == Some(ChangeStanding::Gone);
+    let told: Vec<usize> = all
+        .iter()
+        .filter(|it| !is_gone(it))
+        .map(|it| it.index)
+        .collect();
+    all.extend(added(series, &levels, &told, until));
+    all.sort_by_key(|found| found.index);
+    let holding: Vec<usize> = all
+        .iter()
+        .filter(|it| !is_gone(it))
+        .map(|it| it.index)
+        .collect();
+    let mut begin = 0;
+    let describe = |found: &Found| {
+        let next = holding.partition_point(|at| *at <= found.index);
+        let end = holding.get(next).copied().unwrap_or(levels.len());
+        let place = place_of(&levels[begin..end], found.index.saturating_sub(begin));
+        let place = place.filter(|_| !is_gone(found)).map(|place| Place {
+            index: begin + place.index,
+            set: place.set.iter().map(|index| begin + index).collect(),
+            ..place
+        });
+        let index = place.as_ref().map_or(found.index, |place| place.index);
+        let (before, after) = (
+            &levels[begin.min(index)..index],
+            &levels[index..end.max(index)],
+        );
+        if !is_gone(found) {
+            begin = index;
+        }
         let before: Vec<f64> = before.iter().flatten().copied().collect();
         let after: Vec<f64> = after.iter().flatten().copied().collect();
         let before = &before[before.len().saturating_sub(NEIGHBOURS_MAX)..];
         let after = &after[..after.len().min(NEIGHBOURS_MAX)];
         let sides = compare_values(before, after, &QUESTION);
+        let told_key = found.told.map(|told| told.key);
         MovedSeries {
             series: id.clone(),
-            id: known.get(&index).map(|told| told.id),
+            id: found.told.map(|told| told.id),
             index,
-            key: series.points[index].key,
+            probability: place.as_ref().map(|place| place.probability),
+            set: place.map_or(vec![index], |place| place.set),
+            key: told_key.unwrap_or(series.points[index].key),
             ratio: sides.ratio,
             ci95: sides.ci95,
             before: crate::judge::stats::median(before),
             after: crate::judge::stats::median(after),
-            standing: standings.get(&index).copied(),
+            standing: found.standing,
             surroundings: Vec::new(),
         }
     };
-    (0..all.len()).map(describe).collect()
+    all.iter().map(describe).collect()
+}
+
+/// What the points since the last look add to the changes `told`.
+fn added<'a>(
+    series: &PastSeries,
+    levels: &[Option<f64>],
+    told: &[usize],
+    until: Option<AttemptId>,
+) -> Vec<Found<'a>> {
+    let is_new = |point: &Point| until.is_none_or(|until| point.attempt > until);
+    let mut all: Vec<Found> = Vec::new();
+    // As a rule all that is new is at the end. Commits that were measured belatedly stand elsewhere: each stretch
+    // between changes is looked at as if it were the end.
+    let mut begin = 0;
+    for (number, end) in told.iter().copied().chain([levels.len()]).enumerate() {
+        if let Some(new) = series.points[begin..end].iter().position(is_new) {
+            let (told, stretch) = (&told[..number], &levels[..end]);
+            let found = match until.is_some() && end - begin - new <= TAIL_MAX / 2 {
+                true => append(stretch, told, &OPTIONS),
+                // Too much is new for a look at the tail.
+                false => changes(stretch, &OPTIONS),
+            };
+            // What is known by its number already is no news.
+            let is_told = |at: &usize| {
+                told.iter()
+                    .any(|told| at.abs_diff(*told) <= OPTIONS.min_segment)
+            };
+            let found = found.into_iter().map(|change| change.index);
+            all.extend(
+                found
+                    .filter(|at| *at > begin && !is_told(at))
+                    .map(|index| Found {
+                        index,
+                        told: None,
+                        standing: None,
+                    }),
+            );
+        }
+        begin = end;
+    }
+    all
+}
+
+/// Whether a look at the whole series has to say if a told change is still there: it was told when few points were
+/// behind it, or something before it was first measured since.
+fn is_uncertain(series: &PastSeries, found: &Found) -> bool {
+    let Some(told) = found.told else {
+        return false;
+    };
+    let (before, after) = series.points.split_at(found.index);
+    let were_known = after
+        .iter()
+        .filter(|point| point.started_ms <= told.reported_ms);
+    is_provisional(were_known.count(), &OPTIONS)
+        || before
+            .iter()
+            .any(|point| point.started_ms > told.reported_ms)
+}
+
+/// The place of a told change in a fresh look at its series; `begin` is that of the change before it. None where it is
+/// not found again.
+fn fresh_place(
+    series: &PastSeries,
+    found: &Found,
+    begin: usize,
+    fresh: &[Change],
+) -> Option<usize> {
+    let told = found.told?;
+    // It could only be told here then, where nearly all between was measured after that.
+    let is_told_as = |at: &usize| {
+        let between = series.points[*at..found.index].iter();
+        let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
+        were_known.count() <= OPTIONS.min_segment
+    };
+    let earlier = || {
+        let places = fresh.iter().rev().map(|change| change.index);
+        let earlier = places.skip_while(|at| *at >= found.index).next();
+        earlier.filter(|at| *at > begin && is_told_as(at))
+    };
+    review(found.index, fresh, &OPTIONS).or_else(earlier)
 }
 
 /// Only ratio and interval are asked for: they have no better direction.
@@ -167,22 +261,6 @@ pub fn look(
         all.extend(found);
     }
     Ok(all)
-}
-
-/// Whether something that stands before a change was first measured after that was told.
-fn is_filled_in(series: &PastSeries, told: &[ToldChange]) -> bool {
-    told.iter().any(|told| {
-        let index = series.position(told.key).unwrap_or(0);
-        let mut before = series.points[..index].iter();
-        before.any(|point| point.started_ms > told.reported_ms)
-    })
-}
-
-/// Whether a change at `at` could only be told at `index` then: nearly all between was measured after that.
-fn is_told_as(series: &PastSeries, at: usize, index: usize, told: &ToldChange) -> bool {
-    let between = series.points[at..index].iter();
-    let were_known = between.filter(|point| point.started_ms <= told.reported_ms);
-    were_known.count() <= OPTIONS.min_segment
 }
 
 /// Notes what is told now, and gives each its number.
@@ -343,12 +421,19 @@ mod tests {
                     let found: Vec<_> = found.iter().map(|it| (it.index, it.standing)).collect();
                     assert_eq!(found, expected, "{moved} {belated:?} {until}");
                 };
-            let moved = |to| Some(ChangeStanding::Moved { to });
-            check(20, 18..26, 26, &[(26, moved(20))]);
-            check(23, 18..26, 26, &[(26, moved(23))]);
-            check(26, 18..26, 26, &[(26, Some(ChangeStanding::Stands))]);
+            let stands = Some(ChangeStanding::Stands);
+            check(20, 18..26, 26, &[(20, stands)]);
+            check(23, 18..26, 26, &[(23, stands)]);
+            check(26, 18..26, 26, &[(26, stands)]);
             // Nothing was measured between: it is not the same.
-            check(45, 18..26, 26, &[(26, Some(ChangeStanding::Gone))]);
+            let gone = (26, Some(ChangeStanding::Gone));
+            let both = [gone, (45, None)];
+            check(
+                45,
+                18..26,
+                26,
+                if until == 100 { &both } else { &both[..1] },
+            );
         }
     }
 

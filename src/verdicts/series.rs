@@ -29,8 +29,11 @@ pub struct FileSeries {
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FileChange {
-    /// Of the first point after the change.
+    /// Of the most likely first point after the change.
     pub revision: String,
+    /// Revisions that hold 95 % of the probability together.
+    #[serde(rename = "revisions")]
+    pub set: Vec<String>,
     #[serde(flatten)]
     pub change: Change,
 }
@@ -52,10 +55,12 @@ pub struct Cause {
     pub id: Option<i64>,
     pub machine: String,
     pub metric: String,
-    /// The last version before and the first one after.
+    /// It is after `from`, at `to` at the latest, and most likely at `most_likely`.
     pub from: String,
     pub to: String,
-    /// When the first point after was measured: ISO 8601, UTC.
+    pub most_likely: String,
+    pub probability: Option<f64>,
+    /// When the most likely version was measured: ISO 8601, UTC.
     pub at: String,
     /// That of most cells.
     pub verdict: Verdict,
@@ -77,9 +82,18 @@ pub struct CellChange {
     pub machine: String,
     pub metric: String,
     pub unit: String,
+    /// Of the most likely first point after the change, and how likely that is; None where it is gone.
     pub index: usize,
+    pub probability: Option<f64>,
+    /// Indexes that hold 95 % of the probability together, ascending.
+    pub set: Vec<usize>,
+    /// The last version before all of these, the last one of these, and the most likely one.
     pub from: String,
     pub to: String,
+    pub most_likely: String,
+    /// The version at which it was told first, where that was another one.
+    pub told_at: Option<String>,
+    /// When the most likely first point was measured.
     pub at: String,
     #[serde(skip)]
     pub session: i64,
@@ -90,8 +104,6 @@ pub struct CellChange {
     pub after: Option<f64>,
     /// What a fresh look at the whole series says of one that was told before.
     pub standing: Option<ChangeStanding>,
-    /// The version at which it would now be seen, where that is another one.
-    pub now_at: Option<String>,
     pub surroundings: Vec<String>,
     pub accepted: Option<i64>,
 }
@@ -188,6 +200,8 @@ fn cause(cells: Vec<CellChange>) -> Option<Cause> {
         metric: first.metric,
         from: first.from,
         to: first.to,
+        most_likely: first.most_likely,
+        probability: first.probability,
         at: cells.iter().map(|cell| cell.at.clone()).min()?,
         verdict: match 2 * worse.count() >= cells.len() {
             true => Verdict::Regression,
@@ -212,8 +226,12 @@ mod tests {
             metric: "iops".into(),
             unit: String::new(),
             index: 9,
+            probability: Some(1.0),
+            set: vec![9],
             from: from.into(),
             to: to.into(),
+            most_likely: to.into(),
+            told_at: None,
             at: format!("2026-01-0{session}T00:00:00Z"),
             session,
             verdict: direction(Some(ratio), 0.0, Better::Higher),
@@ -222,7 +240,6 @@ mod tests {
             before: None,
             after: None,
             standing: None,
-            now_at: None,
             surroundings: vec!["kernel".into()],
             accepted: None,
         }
