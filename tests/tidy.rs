@@ -215,11 +215,14 @@ fn the_sources_keep_the_rules() {
 #[test]
 fn judging_can_be_read_in_one_go() {
     let judge = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/judge");
-    let lines = files_below(&judge).into_iter().map(|file| {
-        let text = fs::read_to_string(file).unwrap();
-        let code = text.split("#[cfg(test)]\n").next().unwrap_or_default();
-        code.lines().count()
-    });
+    let files = files_below(&judge).into_iter();
+    let lines = files
+        .filter(|file| !file.ends_with("tests.rs"))
+        .map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            let code = text.split("#[cfg(test)]\n").next().unwrap_or_default();
+            code.lines().count()
+        });
     let lines: usize = lines.sum();
     assert!(
         (1000..=JUDGE_LINES_MAX).contains(&lines),
