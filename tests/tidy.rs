@@ -76,6 +76,7 @@ const HOMES: [(&str, &[&str]); 14] = [
             "run/execute",
             "run/measure",
             "run/monitor",
+            "run/session",
             "run/setup",
             "run/tune",
             "edge/",

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{Ran, SelectionArgs, Session, signals};
+use super::session::{settings, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Sources, suggest};
@@ -15,8 +15,11 @@ use crate::config::matrix::{Matrix, REPEAT_MAX};
 use crate::edge::store::Store;
 use crate::report::calibration::text;
 use crate::resolve::samples::Samples;
+use crate::resolve::selection::SelectionOptions;
 use crate::run::execute::Tally;
 use crate::run::progress::say;
+use crate::run::session::{Session, SessionResult};
+use crate::run::strategy::calibrate::Calibrate;
 use crate::verdicts::calibration::{Calibration, calibrated};
 use crate::verdicts::document::Document;
 use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
@@ -77,34 +80,34 @@ async fn measured(
     let looked = loaded.look(&args.common).await?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let progress = progress(None)?;
-    let choosing = SelectionArgs::default();
+    let selection = SelectionOptions::default();
+    let planner = loaded.planner(&args.common, &looked);
     let session = Session {
-        common: &args.common,
-        choosing: &choosing,
-        calibrate: Some(args.rounds),
-        loaded: &loaded,
-        looked: &looked,
+        planner: &planner,
         store: &store,
         progress: &progress,
+        settings: &settings(&args.common, &selection, &loaded),
     };
     let plan = session.plan()?;
-    let mut chosen = choosing.choose(
-        &plan,
-        &loaded,
-        &looked.machines,
-        Some(&store.borrow()),
-        None,
-    )?;
+    loaded.has_cells(&plan)?;
+    let mut chosen = session.choose(&selection, None)?;
     chosen.known.measure_all(&plan, args.rounds);
+    let planned = session.announce(&chosen)?;
+    let strategy = Calibrate::new(args.rounds, planned.clone());
     let names = BTreeSet::from([machine.clone()]);
     let mut signals = signals()?;
-    let done = session.run(&names, chosen, &mut signals).await;
+    let done = session
+        .run(
+            &names,
+            vec![Box::new(strategy)],
+            planned,
+            None,
+            &mut signals,
+        )
+        .await;
     drop(signals);
-    session.finished(
-        done.as_ref()
-            .map_or(&Tally::default(), |done| &done.summary),
-    );
-    let Ran { id, summary, .. } = done?;
+    session.finished(done.as_ref().map_or(&Tally::default(), |done| &done.tally));
+    let SessionResult { id, tally, .. } = done?;
     let plan = session.plan()?;
     let store = store.borrow();
     let preset = preset_name(&loaded.matrix, args.common.preset.as_deref());
@@ -128,13 +131,13 @@ async fn measured(
         cells: Vec::new(),
     };
     calibration.add(&plan, &found);
-    for failed in &summary.failed {
+    for failed in &tally.failed {
         say(&format!("failed: {}: {}", failed.cell, failed.reason));
     }
-    let exit = match &summary {
-        summary if summary.interrupted => Exit::Interrupted,
+    let exit = match &tally {
+        tally if tally.interrupted => Exit::Interrupted,
         _ if !calibration.is_something() => Exit::Nothing,
-        summary if !summary.failed.is_empty() => Exit::Failed,
+        tally if !tally.failed.is_empty() => Exit::Failed,
         _ => Exit::Fine,
     };
     Ok((calibration, exit))

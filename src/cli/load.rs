@@ -18,6 +18,7 @@ use crate::plan::cell::{CellChoice, values_of};
 use crate::plan::dag::{self, Plan};
 use crate::plan::selector::slips;
 use crate::plan::steps::Digests;
+use crate::resolve::planner::Planner;
 use crate::resolve::prepare::{Machines, PrepareOptions};
 use crate::resolve::versions::{VersionRequest, Versions, World};
 use crate::run::progress::say;
@@ -122,7 +123,11 @@ impl Loaded {
 
     /// The plan; a plan without cells stops the verb.
     pub fn plan(&self, common: &Common, looked: &Targets, world: &World) -> Result<Plan<'_>, Stop> {
-        let choice = CellChoice {
+        self.planned(&self.choice(common, looked), world)
+    }
+
+    fn choice<'a>(&self, common: &'a Common, looked: &Targets) -> CellChoice<'a> {
+        CellChoice {
             preset: common.preset.as_deref(),
             versions: match common.versions.is_empty() && common.against.is_none() {
                 true => Vec::new(),
@@ -131,8 +136,14 @@ impl Loaded {
             against: looked.against.clone(),
             only: self.only.clone(),
             seed: common.seed,
-        };
-        self.planned(&choice, world)
+        }
+    }
+
+    /// What makes the plans of a session.
+    pub fn planner<'a>(&'a self, common: &'a Common, looked: &'a Targets) -> Planner<'a> {
+        let choice = self.choice(common, looked);
+        let (machines, versions) = (&looked.machines, &looked.versions);
+        Planner::new(&self.matrix, machines, versions, &self.artifacts, choice)
     }
 
     /// The plan as far as names go: of versions by their labels, on machines that nobody has looked at.
@@ -149,9 +160,15 @@ impl Loaded {
 
     fn planned(&self, choice: &CellChoice, digests: &dyn Digests) -> Result<Plan<'_>, Stop> {
         let plan = dag::plan(&self.matrix, choice, digests).map_err(Stop::usage)?;
+        self.has_cells(&plan)?;
+        Ok(plan)
+    }
+
+    /// A plan without cells stops the verb.
+    pub fn has_cells(&self, plan: &Plan) -> Result<(), Stop> {
         match plan.cells.is_empty() {
-            true => Err(self.nothing_selected(&plan)),
-            false => Ok(plan),
+            true => Err(self.nothing_selected(plan)),
+            false => Ok(()),
         }
     }
 

@@ -1,7 +1,6 @@
 //! `matrix run` and `matrix compare`.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::time::Instant;
 use clap::Args;
 
 use super::load::{self, Targets, load};
-use super::session::{SelectionArgs, Session, Signals, signals};
+use super::session::{SelectionArgs, settings, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
 use crate::base::diag::Sources;
@@ -26,8 +25,8 @@ use crate::resolve::lookup::Failed;
 use crate::resolve::samples::Samples;
 use crate::resolve::selection::{Chosen, LeftOut};
 use crate::run::event::Event;
-use crate::run::execute::Tally;
 use crate::run::progress::{Bars, JsonLines, PlainLines, Progress, Several, say};
+use crate::run::session::Session;
 use crate::run::strategy::confirm;
 use crate::run::tune;
 use crate::verdicts::comparisons::ComparisonContext;
@@ -236,23 +235,17 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let progress = progress(args.events.as_deref())?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let began = Instant::now();
+    let selection = args.choosing.options();
+    let planner = loaded.planner(common, &looked);
     let session = Session {
-        common,
-        choosing: &args.choosing,
-        calibrate: None,
-        loaded: &loaded,
-        looked: &looked,
+        planner: &planner,
         store: &store,
         progress: &progress,
+        settings: &settings(common, &selection, &loaded),
     };
     let plan = session.plan()?;
-    let chosen = args.choosing.choose(
-        &plan,
-        &loaded,
-        &looked.machines,
-        Some(&store.borrow()),
-        None,
-    )?;
+    loaded.has_cells(&plan)?;
+    let chosen = session.choose(&selection, None)?;
     let begun = confirm::is_begun(&plan, &store.borrow())?;
     let mut names = chosen.known.machines(&plan, begun);
     if names.is_empty() {
@@ -262,102 +255,44 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
         let mut report = judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?;
-        report.left_out = args.choosing.budget.map(|_| chosen.out.left_out);
+        report.left_out = selection.budget.map(|_| chosen.out.left_out);
         return Ok(Shown {
             report,
             interrupted: false,
             ran: false,
         });
     }
-    let mut left_out = args.choosing.budget.map(|_| LeftOut::default());
-    if let Some(left_out) = &mut left_out {
+    let mut left_out = LeftOut::default();
+    if selection.budget.is_some() {
         // Machines on which the budget has no room for anything have no turn.
         let others = looked.machines.iter().map(|(name, _)| name.to_owned());
         let others = others.filter(|name| !names.contains(name)).collect();
-        let stored = store.borrow();
-        let chosen = args.choosing.choose(
-            &plan,
-            &loaded,
-            &looked.machines,
-            Some(&stored),
-            Some(&others),
-        )?;
+        let chosen = session.choose(&selection, Some(&others))?;
         if chosen.out.left_out.cells > 0 {
             session.tell(Event::LeftOut(chosen.out.left_out));
             left_out.add(chosen.out.left_out);
         }
     }
-    drop(plan);
     let mut signals = signals()?;
-    let mut summary = Tally::default();
-    let mut result = Ok(());
-    for names in &looked.machines.turns(&names) {
-        let done = turn(&session, names, began, &mut signals).await;
-        match done {
-            Ok((done, out)) => {
-                summary.add(done);
-                if let (Some(left_out), Some(out)) = (&mut left_out, out) {
-                    left_out.add(out);
-                }
-            }
-            // The other turns go on.
-            Err(error) => result = result.and(Err(error)),
-        }
-        if summary.interrupted {
-            break;
-        }
-    }
+    let (tally, late, result) = session
+        .measure_missing(&names, &selection, began, &mut signals)
+        .await;
+    left_out.add(late);
     drop(signals);
-    session.finished(&summary);
+    session.finished(&tally);
     result?;
-    // Builds have changed what the keys are.
+    // Builds may have changed what the keys are.
     let plan = session.plan()?;
-    let mut report = judge(&plan, common, Some(&store.borrow()), summary.failed, false)?;
-    report.left_out = left_out;
-    if summary.interrupted {
+    let mut report = judge(&plan, common, Some(&store.borrow()), tally.failed, false)?;
+    report.left_out = selection.budget.map(|_| left_out);
+    if tally.interrupted {
         report.leave_out_unmeasured();
     }
     Ok(Shown {
         report,
-        interrupted: summary.interrupted,
+        interrupted: tally.interrupted,
         ran: true,
     })
-}
-
-/// What machines that are measured at the same time come to. Where the budget was spent before, all that
-/// they lack is left out.
-async fn turn(
-    session: &Session<'_>,
-    names: &BTreeSet<String>,
-    began: Instant,
-    signals: &mut Signals,
-) -> Result<(Tally, Option<LeftOut>), Stop> {
-    let budget = session.choosing.budget;
-    let choosing = SelectionArgs {
-        budget: budget.map(|budget| budget.saturating_sub(began.elapsed())),
-        ..session.choosing.clone()
-    };
-    let turn = Session {
-        choosing: &choosing,
-        ..*session
-    };
-    let chosen = {
-        let (plan, store) = (turn.plan()?, session.store.borrow());
-        choosing.choose(
-            &plan,
-            session.loaded,
-            &session.looked.machines,
-            Some(&store),
-            Some(names),
-        )?
-    };
-    let left_out = chosen.out.left_out;
-    if choosing.budget.is_some_and(|left| left.is_zero()) && left_out.cells > 0 {
-        session.tell(Event::LeftOut(left_out));
-        return Ok((Tally::default(), Some(left_out)));
-    }
-    let done = turn.run(names, chosen, signals).await?;
-    Ok((done.summary, done.left_out))
 }
 
 /// A machine that has to be put back though there is nothing to measure on it. One is enough: local

@@ -593,17 +593,6 @@ impl Chains<'_> {
     }
 }
 
-/// What is stored of a run step when a run begins.
-#[derive(Clone, Debug, Default)]
-pub struct StoredRounds {
-    /// Rounds below this one do not count, stored or not…
-    pub begin: u32,
-    /// … but for so many of them.
-    pub counted: u32,
-    /// Rounds that are stored.
-    pub rounds: Vec<u32>,
-}
-
 /// Cells of each group that is compared, the baseline first.
 pub fn groups(plan: &Plan, compare: &ComparePlan) -> Vec<(u32, Vec<u32>)> {
     let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -3,6 +3,7 @@
 pub mod environment_match;
 pub mod inputs;
 pub mod lookup;
+pub mod planner;
 pub mod prepare;
 pub mod repeat;
 pub mod samples;

@@ -13,7 +13,6 @@ use crate::base::key::{Key, KeyHasher};
 use crate::base::units::{count, show_duration};
 use crate::edge::store::{Store, StoreError};
 use crate::machine::environment::{Environment, in_short};
-use crate::plan::dag::StoredRounds;
 use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
 use crate::plan::steps::{NONE, Subject};
 use crate::resolve::environment_match::EnvironmentMatch;
@@ -87,19 +86,11 @@ impl fmt::Display for Again {
     }
 }
 
-/// What counts of a run step where some are measured again: rounds from `begin` on, and so many `young`
-/// ones of those before.
-#[derive(Clone, Copy, Debug)]
-struct CountedRounds {
-    begin: u32,
-    young: u32,
-}
-
 /// A plan looked up, and what of it is to be done.
 pub struct Chosen {
     pub known: Known,
-    /// By run step, where that is not all that is stored.
-    counts: BTreeMap<usize, CountedRounds>,
+    /// The first round that counts, by run step, where that is not all that is stored.
+    begins: BTreeMap<usize, u32>,
     /// Run steps that miss something and are out.
     pub put_out: usize,
     /// By run step.
@@ -117,17 +108,20 @@ pub struct Out {
 }
 
 impl Chosen {
-    /// What is stored of a run step, as a run has to know it.
-    pub fn stored(&self, run: usize) -> StoredRounds {
-        let counts = self.counts.get(&run);
-        let begin = counts.map_or(0, |counts| counts.begin);
-        let rounds = self.known.rounds.rounds(run);
-        StoredRounds {
-            begin,
-            counted: counts.map_or(0, |counts| counts.young),
-            rounds: rounds.filter(|round| *round >= begin).collect(),
-        }
+    /// The rounds that a run step misses, ascending: the gaps between those that it has first, then rounds after
+    /// the last one.
+    pub fn missing(&self, run: usize) -> Vec<u32> {
+        let begin = self.begins.get(&run).copied().unwrap_or(0);
+        let had = self.known.rounds.rounds(run).collect();
+        missing_rounds(begin, &had, self.known.todo.rounds[run])
     }
+}
+
+/// The first `n` rounds from `begin` on that are not there.
+fn missing_rounds(begin: u32, had: &BTreeSet<u32>, n: u32) -> Vec<u32> {
+    let rounds = begin..=u32::MAX;
+    let missing = rounds.filter(|round| !had.contains(round));
+    missing.take(n as usize).collect()
 }
 
 /// Chooses of a plan that was looked up, on the machines of these names or on all. `now_ms`: milliseconds
@@ -235,32 +229,22 @@ fn renew(
         .keys()
         .filter_map(|run| known.rounds.rounds(*run).last());
     let first = last.max().map_or(0, |last| last + 1);
-    let mut counts = BTreeMap::new();
+    let mut begins = BTreeMap::new();
     if !again.is_empty() {
-        let begun = CountedRounds {
-            begin: first,
-            young: 0,
-        };
         let never = (0..runs).filter(|run| known.rounds.count(*run) == 0);
-        counts.extend(never.map(|run| (run, begun)));
+        begins.extend(never.map(|run| (run, first)));
     }
     for &run in again.keys() {
         let young = young_ones.get(&run).copied().unwrap_or(0);
         known.repetition.keep_last(run as u32, young as usize);
-        counts.insert(
-            run,
-            CountedRounds {
-                begin: first,
-                young,
-            },
-        );
+        begins.insert(run, first);
     }
     if !again.is_empty() {
         known.todo = plan.todo(missing, &|digest| known.is_kept(digest));
     }
     Ok(Chosen {
         known,
-        counts,
+        begins,
         again,
         put_out: 0,
         out: Out::default(),
@@ -603,4 +587,24 @@ fn show_age(age: Duration) -> String {
     let unit = UNITS.iter().find(|(unit, _)| seconds >= 2.0 * unit);
     let (unit, name) = unit.unwrap_or(&(1.0, "s"));
     format!("{:.0} {name}", seconds / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_filled_first() {
+        let check = |begin: u32, had: &[u32], n: u32, expected: &[u32]| {
+            let had = had.iter().copied().collect();
+            assert_eq!(missing_rounds(begin, &had, n), expected);
+        };
+        check(0, &[], 3, &[0, 1, 2]);
+        check(0, &[0, 2], 3, &[1, 3, 4]);
+        // It began beside others that had more rounds: only what is missing.
+        check(0, &[5, 6], 1, &[0]);
+        // Those before the beginning do not count.
+        check(7, &[0, 1, 8], 2, &[7, 9]);
+        check(0, &[0, 1], 0, &[]);
+    }
 }

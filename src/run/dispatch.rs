@@ -1,9 +1,9 @@
 //! The order of a run: a state machine from events to the next action on each machine. Pure.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::matrix::{Repeat, SetupScope};
-use crate::plan::dag::{Plan, StoredRounds, Todo};
+use crate::config::matrix::SetupScope;
+use crate::plan::dag::Plan;
 
 /// What a machine is to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,14 +54,31 @@ pub enum Completed {
 }
 
 /// What came of a measurement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeasureOutcome {
-    /// A sample was taken; `enough` says whether the repetition rule is satisfied.
-    Sample { enough: bool },
-    /// No sample; the cell is not tried again.
+    /// A sample was taken.
+    Sample,
+    /// No sample; the cell is not tried again unless it is asked for again.
     Failed,
     /// No sample, because we were told to stop.
     Interrupted,
+}
+
+/// Rounds that are wanted of a run step of the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunRequest {
+    pub run: u32,
+    /// Ascending.
+    pub rounds: Vec<u32>,
+}
+
+/// A change of mind about what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adjustment {
+    /// No further rounds of this run step.
+    Enough { run: u32 },
+    /// One round after `round` of this run step, unless others are still to come.
+    OneMore { run: u32, round: u32 },
 }
 
 /// A set-up that is there at the moment.
@@ -77,60 +94,23 @@ struct LiveStep {
 /// The rounds that a run step still wants.
 #[derive(Clone, Debug, Default)]
 struct WantedRounds {
-    /// All rounds below this one are stored.
-    first: u32,
-    /// Rounds above it that are stored.
-    have: BTreeSet<u32>,
-    /// All rounds below this one are wanted.
-    target: u32,
-    /// Adaptive repetition does not go beyond this one; other repetition does not go beyond what is
-    /// wanted at first.
-    max: u32,
-    /// It failed in this session, or a slot is at it: it is not to be picked.
+    /// Ascending.
+    rounds: VecDeque<u32>,
+    /// It failed, or a slot is at it: it is not to be picked.
     is_out: bool,
 }
 
 impl WantedRounds {
-    /// `rounds` more than there are: the gaps from `begin` on first, then rounds after the last one.
-    fn new(have: StoredRounds, rounds: u32, repeat: &Repeat) -> WantedRounds {
-        let mut wanted = WantedRounds {
-            first: have.begin,
-            have: have.rounds.into_iter().collect(),
-            ..WantedRounds::default()
-        };
-        wanted.target = wanted.first;
-        wanted.skip();
-        let mut missing = rounds;
-        while missing > 0 {
-            missing -= u32::from(!wanted.has(wanted.target));
-            wanted.target += 1;
-        }
-        let max = repeat.max.saturating_sub(have.counted);
-        wanted.max = match repeat.until {
-            Some(_) => have.begin.saturating_add(max),
-            None => wanted.target,
-        };
-        wanted
-    }
-
-    fn has(&self, round: u32) -> bool {
-        round < self.first || self.have.contains(&round)
-    }
-
-    fn add(&mut self, round: u32) {
-        self.have.insert(round);
-        self.skip();
-    }
-
-    fn skip(&mut self) {
-        while self.have.remove(&self.first) {
-            self.first += 1;
-        }
+    fn want(&mut self, rounds: &[u32]) {
+        let mut all: Vec<u32> = self.rounds.iter().chain(rounds).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        self.rounds = all.into();
     }
 
     /// The next round to measure.
     fn next(&self) -> Option<u32> {
-        (self.first < self.target).then_some(self.first)
+        self.rounds.front().copied()
     }
 }
 
@@ -145,101 +125,108 @@ struct Slot {
     live: Vec<LiveStep>,
 }
 
-/// One machine: its visits of a round in order, which its slots share.
-struct MachineLane {
-    runs: Vec<u32>,
-    round: u32,
-    queue: VecDeque<u32>,
-    /// Nothing can be put into the queue until something has ended.
-    is_exhausted: bool,
-    slots: Vec<Slot>,
-}
-
 /// Visits of the queue that are looked at for one that a slot can take beside the others: those that
 /// share a set-up stand together.
 const LOOK_AHEAD: usize = 64;
 
-/// The whole run. Machines are lanes, by their number on the `machine` axis.
+/// What one machine does for one plan. More rounds may be asked for at any time.
 ///
 /// A set-up belongs to one slot at a time: cells that share one are measured one after the other, also
 /// where a machine has several slots.
 pub struct Dispatch<'p> {
     plan: &'p Plan<'p>,
     seed: u64,
-    lanes: BTreeMap<u16, MachineLane>,
     /// By run step.
-    wanted: Vec<WantedRounds>,
-    /// Set-up steps that could not be made in this session, with the reason.
+    wanted: BTreeMap<u32, WantedRounds>,
+    round: u32,
+    /// The visits of a round in order, which the slots share.
+    queue: VecDeque<u32>,
+    /// Nothing can be put into the queue until something has ended.
+    is_exhausted: bool,
+    slots: Vec<Slot>,
+    /// Set-up steps that could not be made, with the reason.
     broken: BTreeMap<(usize, u32), String>,
     stopping: bool,
 }
 
 impl<'p> Dispatch<'p> {
-    /// `have(run)` is what is stored of a run step, `slots(machine)` how many measurements a machine
-    /// carries out at the same time.
-    pub fn new(
-        plan: &'p Plan<'p>,
-        todo: &Todo,
-        seed: u64,
-        have: &dyn Fn(usize) -> StoredRounds,
-        slots: &dyn Fn(u16) -> usize,
-    ) -> Self {
-        let mut lanes: BTreeMap<u16, MachineLane> = BTreeMap::new();
-        let mut wanted = vec![WantedRounds::default(); todo.rounds.len()];
-        let machine = plan.cells.axis("machine").unwrap_or(0);
-        for (run, rounds) in todo.rounds.iter().enumerate() {
-            if *rounds == 0 {
-                continue;
-            }
-            let machine = plan.cell_of(run)[machine];
-            let lane = lanes.entry(machine).or_insert_with(|| MachineLane {
-                runs: Vec::new(),
-                round: 0,
-                queue: VecDeque::new(),
-                is_exhausted: false,
-                slots: (0..slots(machine).max(1))
-                    .map(|_| Slot::default())
-                    .collect(),
-            });
-            lane.runs.push(run as u32);
-            wanted[run] = WantedRounds::new(have(run), *rounds, plan.repeat);
-        }
+    /// `slots`: how many measurements the machine carries out at the same time.
+    pub fn new(plan: &'p Plan<'p>, seed: u64, slots: usize) -> Self {
         Dispatch {
             plan,
             seed,
-            lanes,
-            wanted,
+            wanted: BTreeMap::new(),
+            round: 0,
+            queue: VecDeque::new(),
+            is_exhausted: false,
+            slots: (0..slots.max(1)).map(|_| Slot::default()).collect(),
             broken: BTreeMap::new(),
             stopping: false,
         }
     }
 
-    /// The machines with something to do, as numbers on the `machine` axis.
-    pub fn machines(&self) -> Vec<u16> {
-        self.lanes.keys().copied().collect()
+    /// Adds rounds of run steps of this machine; those that failed before are tried again.
+    pub fn want(&mut self, requests: &[RunRequest]) {
+        for RunRequest { run, rounds } in requests {
+            let at_it = |slot: &Slot| slot.visit.is_some_and(|(other, _)| other == *run);
+            let is_out = self.slots.iter().any(at_it);
+            let wanted = self.wanted.entry(*run).or_default();
+            if wanted.is_out && !is_out {
+                // It failed: what it was to have then is given up.
+                wanted.rounds.clear();
+            }
+            wanted.want(rounds);
+            wanted.is_out = is_out;
+        }
+        self.is_exhausted = false;
+        // What is asked for may come before what is queued.
+        self.queue.clear();
     }
 
-    /// The next action of a machine and the slot that is then at it; None while all are, or when there
-    /// is nothing that a free one could do.
-    pub fn next(&mut self, machine: u16) -> Option<(usize, Action)> {
-        let slots = self.lanes.get(&machine)?.slots.len();
-        (0..slots).find_map(|slot| Some((slot, self.next_of(machine, slot)?)))
+    /// Takes in a change of mind.
+    pub fn adjust(&mut self, adjustment: Adjustment) {
+        match adjustment {
+            Adjustment::Enough { run } => {
+                if let Some(wanted) = self.wanted.get_mut(&run) {
+                    wanted.rounds.clear();
+                }
+            }
+            Adjustment::OneMore { run, round } => {
+                let wanted = self.wanted.entry(run).or_default();
+                if wanted.rounds.is_empty() {
+                    wanted.rounds.push_back(round + 1);
+                }
+            }
+        }
     }
 
-    fn next_of(&mut self, machine: u16, slot: usize) -> Option<Action> {
-        let lane = self.lanes.get_mut(&machine)?;
-        if lane.slots[slot].is_busy {
+    /// Nothing is under way and nothing more is wanted; set-ups may still be there.
+    pub fn is_idle(&self) -> bool {
+        let is_free = |slot: &Slot| !slot.is_busy && slot.visit.is_none();
+        let mut wanted = self.wanted.values();
+        self.slots.iter().all(is_free)
+            && (self.stopping || wanted.all(|own| own.is_out || own.rounds.is_empty()))
+    }
+
+    /// The next action and the slot that is then at it; None while all are, or when there is nothing
+    /// that a free one could do.
+    pub fn next(&mut self) -> Option<(usize, Action)> {
+        (0..self.slots.len()).find_map(|slot| Some((slot, self.next_of(slot)?)))
+    }
+
+    fn next_of(&mut self, slot: usize) -> Option<Action> {
+        if self.slots[slot].is_busy {
             return None;
         }
         if self.stopping {
-            if let Some((run, _)) = lane.slots[slot].visit.take() {
-                self.wanted[run as usize].is_out = false;
+            let visit = self.slots[slot].visit.take();
+            if let Some(wanted) = visit.and_then(|(run, _)| self.wanted.get_mut(&run)) {
+                wanted.is_out = false;
             }
-        } else if lane.slots[slot].visit.is_none() {
-            let visit = pick(self.plan, self.seed, lane, slot, &mut self.wanted);
-            lane.slots[slot].visit = visit;
+        } else if self.slots[slot].visit.is_none() {
+            self.slots[slot].visit = self.pick(slot);
         }
-        let slot = &mut lane.slots[slot];
+        let slot = &mut self.slots[slot];
         let action = match slot.visit {
             Some((run, round)) => Some(next_action(self.plan, slot, run, round, &self.broken)),
             None => slot.live.last().map(undo),
@@ -248,13 +235,10 @@ impl<'p> Dispatch<'p> {
         action
     }
 
-    /// Takes in what came of an action of a machine's slot.
-    pub fn on(&mut self, machine: u16, slot: usize, done: Completed) {
-        let Some(lane) = self.lanes.get_mut(&machine) else {
-            return;
-        };
-        lane.is_exhausted = false;
-        let slot = &mut lane.slots[slot];
+    /// Takes in what came of an action of a slot.
+    pub fn on(&mut self, slot: usize, done: Completed) {
+        self.is_exhausted = false;
+        let slot = &mut self.slots[slot];
         slot.is_busy = false;
         match done {
             Completed::SetUp {
@@ -285,7 +269,12 @@ impl<'p> Dispatch<'p> {
                 slot.visit = None;
                 slot.live.iter_mut().for_each(|live| live.used = true);
                 match outcome {
-                    MeasureOutcome::Sample { enough } => self.sampled(run, round, enough),
+                    MeasureOutcome::Sample => {
+                        if let Some(wanted) = self.wanted.get_mut(&run) {
+                            wanted.is_out = false;
+                            wanted.rounds.retain(|other| *other != round);
+                        }
+                    }
                     MeasureOutcome::Failed => {
                         // What it measured on may be the reason: the next cell gets a new one.
                         slot.live.iter_mut().for_each(|live| live.round = u32::MAX);
@@ -304,66 +293,61 @@ impl<'p> Dispatch<'p> {
 
     /// Measurements that a run step would still have had.
     pub fn outstanding(&self, run: u32) -> u64 {
-        self.wanted.get(run as usize).map_or(0, |wanted| {
-            (wanted.first..wanted.target)
-                .filter(|round| !wanted.has(*round))
-                .count() as u64
-        })
+        let wanted = self.wanted.get(&run);
+        wanted.map_or(0, |wanted| wanted.rounds.len() as u64)
     }
 
     /// Run steps and measurements that were not come to, now that all has ended.
     pub fn left(&self) -> (usize, u64) {
-        let runs = (0..self.wanted.len() as u32).filter(|run| !self.wanted[*run as usize].is_out);
-        let left = runs.map(|run| self.outstanding(run)).filter(|n| *n > 0);
+        let wanted = self.wanted.values().filter(|own| !own.is_out);
+        let left = wanted.map(|own| own.rounds.len() as u64).filter(|n| *n > 0);
         left.fold((0, 0), |(cells, all), n| (cells + 1, all + n))
     }
 
-    fn sampled(&mut self, run: u32, round: u32, enough: bool) {
-        let Some(wanted) = self.wanted.get_mut(run as usize) else {
+    /// Takes a visit out of the queue, the first one that needs no set-up that another slot has.
+    fn pick(&mut self, slot: usize) -> Option<(u32, u32)> {
+        if self.queue.is_empty() && !self.is_exhausted {
+            self.fill();
+        }
+        let (plan, round) = (self.plan, self.round);
+        let mut index = 0;
+        while let Some(&run) = self.queue.get(index).filter(|_| index < LOOK_AHEAD) {
+            let own = self.wanted.entry(run).or_default();
+            // It may have become enough since the queue was filled.
+            if own.is_out || own.next() != Some(round) {
+                self.queue.remove(index);
+                continue;
+            }
+            let others = self.slots.iter().enumerate();
+            let others = others.filter(|(other, _)| *other != slot);
+            let is_taken = others.clone().next().is_some()
+                && setups_of(plan, run).any(|need| others.clone().any(|(_, s)| s.has(plan, need)));
+            if !is_taken {
+                self.queue.remove(index);
+                own.is_out = true;
+                return Some((run, round));
+            }
+            index += 1;
+        }
+        None
+    }
+
+    /// Fills the queue with the visits of the first round in which anything is missing that no slot is at.
+    fn fill(&mut self) {
+        let (plan, seed) = (self.plan, self.seed);
+        let next = |(run, own): (&u32, &WantedRounds)| Some((*run, own.next()?));
+        let open = self.wanted.iter().filter(|(_, own)| !own.is_out);
+        let open = open.filter_map(next);
+        let Some(round) = open.clone().map(|(_, round)| round).min() else {
+            self.is_exhausted = true;
             return;
         };
-        wanted.is_out = false;
-        wanted.add(round);
-        if enough {
-            wanted.target = wanted.target.min(round + 1);
-        } else if round + 1 >= wanted.target && wanted.target < wanted.max {
-            wanted.target += 1;
-        }
+        let visits = open.filter(|(_, next)| *next == round);
+        let mut visits: Vec<u32> = visits.map(|(run, _)| run).collect();
+        visits.sort_by_cached_key(|run| visit_key(plan, seed, round, *run));
+        self.round = round;
+        self.queue = visits.into();
     }
-}
-
-/// Takes a visit out of the queue, the first one that needs no set-up that another slot has.
-fn pick(
-    plan: &Plan,
-    seed: u64,
-    lane: &mut MachineLane,
-    slot: usize,
-    wanted: &mut [WantedRounds],
-) -> Option<(u32, u32)> {
-    if lane.queue.is_empty() && !lane.is_exhausted {
-        fill(plan, seed, lane, wanted);
-    }
-    let round = lane.round;
-    let mut index = 0;
-    while let Some(&run) = lane.queue.get(index).filter(|_| index < LOOK_AHEAD) {
-        let own = &mut wanted[run as usize];
-        // It may have become enough since the queue was filled.
-        if own.is_out || own.next() != Some(round) {
-            lane.queue.remove(index);
-            continue;
-        }
-        let others = lane.slots.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != slot);
-        let is_taken = others.clone().next().is_some()
-            && setups_of(plan, run).any(|need| others.clone().any(|(_, s)| s.has(plan, need)));
-        if !is_taken {
-            lane.queue.remove(index);
-            own.is_out = true;
-            return Some((run, round));
-        }
-        index += 1;
-    }
-    None
 }
 
 impl Slot {
@@ -379,24 +363,6 @@ impl Slot {
 /// Set-up and step of all that a run step needs, in the order of the file.
 fn setups_of<'a>(plan: &'a Plan, run: u32) -> impl Iterator<Item = (usize, u32)> + 'a {
     plan.setups_of(plan.steps.runs.cells[run as usize])
-}
-
-/// Fills the queue with the visits of the first round in which anything is missing that no slot is at.
-fn fill(plan: &Plan, seed: u64, lane: &mut MachineLane, wanted: &[WantedRounds]) {
-    let next = |run: &u32| {
-        Some(&wanted[*run as usize])
-            .filter(|own| !own.is_out)?
-            .next()
-    };
-    let Some(round) = lane.runs.iter().filter_map(next).min() else {
-        lane.is_exhausted = true;
-        return;
-    };
-    let visits = lane.runs.iter().copied();
-    let mut visits: Vec<u32> = visits.filter(|run| next(run) == Some(round)).collect();
-    visits.sort_by_cached_key(|run| visit_key(plan, seed, round, *run));
-    lane.round = round;
-    lane.queue = visits.into();
 }
 
 /// The order of a round: random, but cells that share a set-up stand together, so that it is made

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::command::{Log, remove};
-use super::dispatch::{Action, Completed, Dispatch, MeasureOutcome};
+use super::dispatch::{Action, Adjustment, Completed, Dispatch, MeasureOutcome, RunRequest};
 use super::event::Event;
 use super::pool::Pool;
 use super::progress::Progress;
@@ -21,10 +21,10 @@ use crate::edge::store::{
 };
 use crate::machine::host::{Cancel, Holder, HostError, Lock};
 use crate::machine::tune::TuneError;
-use crate::plan::dag::{Plan, StoredRounds, Todo};
-use crate::resolve::lookup::Failed;
+use crate::plan::dag::Plan;
+use crate::resolve::lookup::{Failed, LookupError};
+use crate::resolve::planner::PlanError;
 use crate::resolve::prepare::{Machine, Machines};
-use crate::resolve::repeat::Repetition;
 use crate::run::machine_session::MachineSessions;
 
 /// A run could not go on. What was measured until then is stored.
@@ -36,8 +36,14 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error(transparent)]
     Tune(#[from] TuneError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     #[error("{0}")]
     Template(String),
+    #[error("`{place}`: {reason}")]
+    Artifacts { place: String, reason: String },
     #[error(
         "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
     )]
@@ -148,11 +154,35 @@ pub async fn enter(
     Ok(Some(lock))
 }
 
+/// What came of a run step's round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellResult {
+    pub run: u32,
+    pub round: u32,
+    /// The values of the matrix's metrics in their order, None of those that it does not have; or why there is no
+    /// sample.
+    pub sample: Result<Vec<Option<f64>>, String>,
+}
+
+/// Who says what a machine measures.
+pub trait Feed {
+    /// What it measures next; nothing: its set-ups are undone.
+    fn more(&self) -> Result<Vec<RunRequest>, RunError>;
+    /// Told of each result; what is wanted may change by it.
+    fn on(&self, result: &CellResult) -> Result<Vec<Adjustment>, RunError>;
+}
+
 /// Something that was done and is not durable yet. Nobody is told of it before it is.
 struct Unwritten {
     news: Announcement,
     /// The slot that waits for it.
-    slot: Option<(u16, usize, Completed)>,
+    slot: Option<(usize, EndedAction)>,
+}
+
+/// An action that has ended, and the result that it gave.
+struct EndedAction {
+    done: Completed,
+    result: Option<CellResult>,
 }
 
 /// What is told when a result is durable.
@@ -168,6 +198,7 @@ pub(super) struct Announcement {
 /// What came of an action, and what is to be recorded of it.
 pub(super) struct ActionResult {
     pub(super) done: Completed,
+    pub(super) result: Option<CellResult>,
     pub(super) record: Option<Record>,
     pub(super) news: Announcement,
 }
@@ -177,31 +208,40 @@ impl ActionResult {
     pub(super) fn only(done: Completed) -> ActionResult {
         ActionResult {
             done,
+            result: None,
             record: None,
             news: Announcement::default(),
         }
     }
 }
 
-/// Runs all that is to be done. Set-ups are undone however it is stopped.
+/// Measures on a machine of the plan, by its number on the `machine` axis, what is asked for at first and what the
+/// feed wants then. Set-ups are undone however it is stopped.
 pub async fn run(
     job: &Job<'_>,
-    todo: &Todo,
-    have: &dyn Fn(usize) -> StoredRounds,
-    repetition: Repetition,
+    machine: u16,
+    requests: &[RunRequest],
+    feed: &dyn Feed,
     stops: &Stops,
 ) -> Result<Tally, RunError> {
-    let slots = |machine| job.machine(machine).map_or(1, |(_, machine)| machine.slots);
-    let mut dispatch = Dispatch::new(job.plan, todo, job.site.seed, have, &slots);
-    let machines = dispatch.machines();
+    let slots = job.machine(machine).map_or(1, |(_, machine)| machine.slots);
+    // Writing must not disturb the next measurement, unless there are others anyway.
+    let waits = job
+        .machine(machine)
+        .is_some_and(|(_, it)| it.waits_for_writes());
     let executor = Executor {
         job,
         cancel: stops.at_once.clone(),
         up: RefCell::default(),
-        repetition: RefCell::new(repetition),
         fatal: RefCell::default(),
     };
-    let mut summary = Tally::default();
+    let mut lane = Lane {
+        executor: &executor,
+        feed,
+        dispatch: Dispatch::new(job.plan, job.site.seed, slots),
+        tally: Tally::default(),
+    };
+    lane.dispatch.want(requests);
     let mut pool = Pool::default();
     let (told, mut written) = mpsc::unbounded_channel::<(u64, Written)>();
     let mut unwritten: HashMap<u64, Unwritten> = HashMap::new();
@@ -210,24 +250,19 @@ pub async fn run(
     let mut is_late = stops.is_late();
     let mut is_stopped = is_late || soon.is_cancelled();
     if is_stopped {
-        dispatch.stop();
+        lane.dispatch.stop();
     }
     for turn in 1u64.. {
         // Steps that never wait, on a null machine, must not keep signals and clocks out.
         if turn.is_multiple_of(TURNS_WITHOUT_YIELD_MAX) {
             tokio::task::yield_now().await;
         }
-        for machine in &machines {
-            while let Some((slot, action)) = dispatch.next(*machine) {
-                let (executor, machine) = (&executor, *machine);
-                pool.push(async move {
-                    (
-                        machine,
-                        slot,
-                        executor.carry_out(machine, slot, action).await,
-                    )
-                });
-            }
+        if !is_stopped && pool.is_empty() && unwritten.is_empty() && lane.dispatch.is_idle() {
+            lane.ask();
+        }
+        while let Some((slot, action)) = lane.dispatch.next() {
+            let executor = &executor;
+            pool.push(async move { (slot, executor.carry_out(machine, slot, action).await) });
         }
         if pool.is_empty() && unwritten.is_empty() {
             break;
@@ -236,37 +271,33 @@ pub async fn run(
             biased;
             () = soon.cancelled(), if !is_stopped => {
                 is_stopped = true;
-                dispatch.stop();
+                lane.dispatch.stop();
             }
             () = sleep_until(stops.deadline), if !is_stopped => {
                 (is_stopped, is_late) = (true, true);
-                dispatch.stop();
+                lane.dispatch.stop();
             }
             Some((ticket, written)) = written.recv() => {
                 let Some(Unwritten { news, slot }) = unwritten.remove(&ticket) else { continue };
                 match written {
-                    Ok(recorded) => executor.tell(news, recorded, &dispatch, &mut summary),
-                    Err(error) => {
-                        executor.fatal.borrow_mut().get_or_insert(error.into());
-                        dispatch.stop();
-                    }
+                    Ok(recorded) => lane.tell(news, recorded),
+                    Err(error) => lane.fail(error.into()),
                 }
-                if let Some((machine, slot, done)) = slot {
-                    dispatch.on(machine, slot, done);
+                if let Some((slot, ended)) = slot {
+                    lane.on(slot, ended);
                 }
             }
-            (machine, slot, carried) = pool.next() => {
-                let ActionResult { done, record, news } = carried;
+            (slot, carried) = pool.next() => {
+                let ActionResult { done, result, record, news } = carried;
+                let ended = EndedAction { done, result };
                 match record {
                     Some(record) => {
-                        // Writing must not disturb the next measurement, unless there are others anyway.
-                        let waits = job.machine(machine).is_some_and(|(_, it)| it.waits_for_writes());
                         let (ticket, told) = (tickets, told.clone());
                         tickets += 1;
                         let slot = match waits {
-                            true => Some((machine, slot, done)),
+                            true => Some((slot, ended)),
                             false => {
-                                dispatch.on(machine, slot, done);
+                                lane.on(slot, ended);
                                 None
                             }
                         };
@@ -277,30 +308,90 @@ pub async fn run(
                         });
                     }
                     None => {
-                        executor.tell(news, Recorded::AlreadyDone, &dispatch, &mut summary);
-                        dispatch.on(machine, slot, done);
+                        lane.tell(news, Recorded::AlreadyDone);
+                        lane.on(slot, ended);
                     }
                 }
                 if executor.fatal.borrow().is_some() {
-                    dispatch.stop();
+                    is_stopped = true;
+                    lane.dispatch.stop();
                 }
             }
         }
     }
     drop(pool);
-    for (name, machine) in machines.iter().filter_map(|it| job.machine(*it)) {
-        if let Some(host) = machine.host.as_deref() {
-            for slot in 0..machine.slots {
-                let removed = remove(host, &machine.places.run_dir(slot)).await;
-                removed.unwrap_or_else(|error| job.site.note(name, error.message));
-            }
+    if let Some((name, machine)) = job.machine(machine)
+        && let Some(host) = machine.host.as_deref()
+    {
+        for slot in 0..machine.slots {
+            let removed = remove(host, &machine.places.run_dir(slot)).await;
+            removed.unwrap_or_else(|error| job.site.note(name, error.message));
         }
     }
-    summary.interrupted = stops.soon.is_cancelled();
-    summary.late = Some(dispatch.left()).filter(|left| is_late && *left != (0, 0));
+    let Lane {
+        dispatch,
+        mut tally,
+        ..
+    } = lane;
+    tally.interrupted = stops.soon.is_cancelled();
+    tally.late = Some(dispatch.left()).filter(|left| is_late && *left != (0, 0));
     match executor.fatal.into_inner() {
         Some(error) => Err(error),
-        None => Ok(summary),
+        None => Ok(tally),
+    }
+}
+
+/// A machine's dispatcher between who feeds it and who carries its actions out.
+struct Lane<'a> {
+    executor: &'a Executor<'a>,
+    feed: &'a dyn Feed,
+    dispatch: Dispatch<'a>,
+    tally: Tally,
+}
+
+impl Lane<'_> {
+    /// Nothing can go on: what is set up is undone.
+    fn fail(&mut self, error: RunError) {
+        self.executor.fatal.borrow_mut().get_or_insert(error);
+        self.dispatch.stop();
+    }
+
+    fn ask(&mut self) {
+        match self.feed.more() {
+            Ok(requests) => self.dispatch.want(&requests),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    fn on(&mut self, slot: usize, ended: EndedAction) {
+        self.dispatch.on(slot, ended.done);
+        let Some(result) = ended.result else {
+            return;
+        };
+        match self.feed.on(&result) {
+            Ok(adjustments) => adjustments
+                .into_iter()
+                .for_each(|adjustment| self.dispatch.adjust(adjustment)),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Tells of what is durable now.
+    fn tell(&mut self, news: Announcement, recorded: Recorded) {
+        let site = self.executor.job.site;
+        if news.is_sample && matches!(recorded, Recorded::New(_)) {
+            self.tally.measured += 1;
+        }
+        news.events.into_iter().for_each(|event| site.tell(event));
+        if let Some((failed, run, round)) = news.failed {
+            site.tell(Event::Failed {
+                cell: failed.cell.clone(),
+                round,
+                reason: failed.reason.clone(),
+                given_up: self.dispatch.outstanding(run),
+            });
+            self.tally.failed.push(failed);
+        }
     }
 }
 
@@ -336,7 +427,6 @@ pub(super) struct Executor<'a> {
     pub(super) job: &'a Job<'a>,
     pub(super) cancel: Cancel,
     pub(super) up: RefCell<HashMap<(u16, usize, u32), Up>>,
-    pub(super) repetition: RefCell<Repetition>,
     /// What makes going on impossible.
     pub(super) fatal: RefCell<Option<RunError>>,
 }
@@ -364,9 +454,11 @@ impl Executor<'_> {
             Action::GiveUp { run, round, reason } => {
                 let plan = self.job.plan;
                 let cell = plan.cells.name(plan.cell_of(run as usize));
+                let sample = Err(reason.clone());
                 let failed = Failed { cell, reason };
                 ActionResult {
                     done: Completed::GaveUp { run, round },
+                    result: Some(CellResult { run, round, sample }),
                     record: None,
                     news: Announcement {
                         failed: Some((failed, run, round)),
@@ -407,31 +499,6 @@ impl Executor<'_> {
         };
         let store = self.job.site.store.borrow();
         store.prepare(&attempt, readings, beside)
-    }
-
-    /// Tells of what is durable now.
-    fn tell(
-        &self,
-        news: Announcement,
-        recorded: Recorded,
-        dispatch: &Dispatch,
-        summary: &mut Tally,
-    ) {
-        if news.is_sample && matches!(recorded, Recorded::New(_)) {
-            summary.measured += 1;
-        }
-        news.events
-            .into_iter()
-            .for_each(|event| self.job.site.tell(event));
-        if let Some((failed, run, round)) = news.failed {
-            self.job.site.tell(Event::Failed {
-                cell: failed.cell.clone(),
-                round,
-                reason: failed.reason.clone(),
-                given_up: dispatch.outstanding(run),
-            });
-            summary.failed.push(failed);
-        }
     }
 }
 

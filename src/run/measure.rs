@@ -3,7 +3,7 @@
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::dispatch::{Completed, MeasureOutcome};
 use super::event::Event;
-use super::execute::{ActionResult, Announcement, Executor, Recording, RunError};
+use super::execute::{ActionResult, Announcement, CellResult, Executor, Recording, RunError};
 use super::null;
 use crate::base::diag::Diagnostic;
 use crate::base::sample::{Ended, Parsed, Reading};
@@ -121,17 +121,16 @@ impl Executor<'_> {
         };
         let record = Some(self.record(machine, recording, &readings, beside)?);
         let mut news = Announcement::default();
-        let outcome = match result {
+        let (outcome, sample) = match result {
             Ok((chosen, measured)) => {
                 let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
                 let values: Vec<Option<f64>> = chosen
                     .iter()
                     .map(|reading| Some(reading.as_ref()?.value))
                     .collect();
-                let session = self.job.site.session;
                 news.is_sample = true;
                 news.events.push(Event::RunDone {
-                    cell: cell.clone(),
+                    cell,
                     round,
                     duration_s: duration.as_secs_f64(),
                     metrics: names
@@ -140,23 +139,13 @@ impl Executor<'_> {
                         .collect(),
                     warnings: measured.warnings,
                 });
-                let mut enough = false;
-                // Where the number of rounds is fixed nobody asks for the samples.
-                if plan.repeat.until.is_some() {
-                    let mut repetition = self.repetition.borrow_mut();
-                    repetition.add(run, session, round, &values);
-                    let is_enough = repetition.is_enough(plan, run);
-                    enough = is_enough.map_err(RunError::Template)?;
-                    if !enough && repetition.count(run) >= plan.repeat.min as usize {
-                        news.events.push(Event::Repeats { cell });
-                    }
-                }
-                MeasureOutcome::Sample { enough }
+                (MeasureOutcome::Sample, Some(Ok(values)))
             }
-            Err((store::AttemptOutcome::Interrupted, _)) => MeasureOutcome::Interrupted,
+            Err((store::AttemptOutcome::Interrupted, _)) => (MeasureOutcome::Interrupted, None),
             Err((_, reason)) => {
+                let sample = Err(reason.clone());
                 news.failed = Some((Failed { cell, reason }, run, round));
-                MeasureOutcome::Failed
+                (MeasureOutcome::Failed, Some(sample))
             }
         };
         let done = Completed::Measured {
@@ -164,7 +153,12 @@ impl Executor<'_> {
             round,
             outcome,
         };
-        Ok(ActionResult { done, record, news })
+        Ok(ActionResult {
+            done,
+            result: sample.map(|sample| CellResult { run, round, sample }),
+            record,
+            news,
+        })
     }
 
     async fn measure_on(

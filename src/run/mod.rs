@@ -11,6 +11,7 @@ mod monitor;
 mod null;
 pub mod pool;
 pub mod progress;
+pub mod session;
 mod setup;
 pub mod strategy;
 pub mod tune;

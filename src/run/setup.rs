@@ -122,6 +122,7 @@ impl Executor<'_> {
         let error = error.map(|error| format!("set-up `{name}`: {error}"));
         ActionResult {
             done: Completed::SetUp { setup, step, error },
+            result: None,
             record: record.ok(),
             news,
         }

@@ -1,6 +1,7 @@
 //! The tests of the dispatcher: logs of what a machine is told, in order.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use super::*;
 use crate::config::decode::tests::read;
@@ -46,16 +47,31 @@ fn good(action: &Action) -> Completed {
         Action::Measure { run, round } => Completed::Measured {
             run,
             round,
-            outcome: MeasureOutcome::Sample { enough: false },
+            outcome: MeasureOutcome::Sample,
         },
         Action::GiveUp { run, round, .. } => Completed::GaveUp { run, round },
     }
 }
 
+/// The rounds of the matrix for each run step of a machine, but for those of which `have(run)` has some.
+fn requests(plan: &Plan, machine: u16, have: &dyn Fn(usize) -> Vec<u32>) -> Vec<RunRequest> {
+    let axis = plan.cells.axis("machine").unwrap();
+    let runs = 0..plan.steps.runs.len();
+    let own = runs.filter(|run| plan.cell_of(*run)[axis] == machine);
+    let request = |run: usize| RunRequest {
+        run: run as u32,
+        rounds: (0..plan.repeat.min)
+            .filter(|round| !have(run).contains(round))
+            .collect(),
+    };
+    own.map(request).collect()
+}
+
 /// A run without an executor. `log` holds one line for each action.
 struct Bench<'p> {
     plan: &'p Plan<'p>,
-    dispatch: Dispatch<'p>,
+    /// By machine.
+    dispatch: Vec<Dispatch<'p>>,
     log: Vec<String>,
 }
 
@@ -66,31 +82,23 @@ impl<'p> Bench<'p> {
 
     /// `have(run)`: rounds that are stored.
     fn with(plan: &'p Plan<'p>, have: &dyn Fn(usize) -> Vec<u32>) -> Self {
-        let missing = |run| {
-            (0..plan.repeat.min)
-                .filter(|round| !have(run).contains(round))
-                .count() as u32
-        };
-        let rounds = (0..plan.steps.runs.len()).map(missing).collect();
-        let todo = plan.todo(rounds, &|_| true);
-        let stored = |run: usize| StoredRounds {
-            begin: 0,
-            counted: 0,
-            rounds: have(run),
-        };
+        let axis = plan.cells.axis("machine").unwrap();
+        let machines = 0..plan.cells.axes[axis].labels.len() as u16;
+        let dispatch = machines.map(|machine| {
+            let mut dispatch = Dispatch::new(plan, 7, 1);
+            dispatch.want(&requests(plan, machine, have));
+            dispatch
+        });
         Bench {
             plan,
-            dispatch: Dispatch::new(plan, &todo, 7, &stored, &|_| 1),
+            dispatch: dispatch.collect(),
             log: Vec::new(),
         }
     }
 
     fn is_finished(&self) -> bool {
-        let mut lanes = self.dispatch.lanes.values();
-        lanes.all(|lane| {
-            let free = |slot: &Slot| !slot.is_busy && slot.visit.is_none() && slot.live.is_empty();
-            (self.dispatch.stopping || lane.queue.is_empty()) && lane.slots.iter().all(free)
-        })
+        let mut all = self.dispatch.iter();
+        all.all(|it| it.is_idle() && it.slots.iter().all(|slot| slot.live.is_empty()))
     }
 
     fn name(&self, cell: u32, axes: &[usize]) -> String {
@@ -126,23 +134,23 @@ impl<'p> Bench<'p> {
     /// One action of a machine; false when it has none.
     fn step(
         &mut self,
-        machine: u16,
+        machine: usize,
         answer: &mut impl FnMut(&str, Completed) -> Completed,
     ) -> bool {
-        let Some((slot, action)) = self.dispatch.next(machine) else {
+        let Some((slot, action)) = self.dispatch[machine].next() else {
             return false;
         };
-        assert_eq!(self.dispatch.next(machine), None, "one action at a time");
+        assert_eq!(self.dispatch[machine].next(), None, "one action at a time");
         let line = self.line(&action);
         let done = answer(&line, good(&action));
         self.log.push(line);
-        self.dispatch.on(machine, slot, done);
+        self.dispatch[machine].on(slot, done);
         true
     }
 
     /// Runs to the end, one machine after the other; what is not changed by `answer` goes well.
     fn run(mut self, mut answer: impl FnMut(&str, Completed) -> Completed) -> Vec<String> {
-        for machine in self.dispatch.machines() {
+        for machine in 0..self.dispatch.len() {
             while self.step(machine, &mut answer) {}
         }
         assert!(self.is_finished(), "{:#?}", self.log);
@@ -373,7 +381,7 @@ fn told_to_stop_it_undoes_what_is_set_up_and_nothing_more() {
     for _ in 0..3 {
         assert!(bench.step(0, &mut |_, done| done));
     }
-    bench.dispatch.stop();
+    bench.dispatch[0].stop();
     assert!(!bench.is_finished());
     let log = bench.run(|_, done| done);
     let made = log[1].strip_prefix("make ").unwrap();
@@ -396,36 +404,85 @@ fn an_interrupted_measurement_stops_the_run() {
     assert_eq!(log[2], "undo image");
 }
 
-const ADAPTIVE: &str = "{ min = 2, max = 5, until = \"n > 0\" }";
-
 #[test]
 fn adaptive_repetition_ends_for_each_cell_by_itself() {
-    let matrix = matrix("", ADAPTIVE);
+    let matrix = matrix("", "2");
     let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
-    // How many rounds each cell needs; more than `max` are never given.
-    let needs = |line: &str| match line.split_once(": ").unwrap().1 {
-        "cache=none,bs=4k" => 2,
-        "cache=none,bs=64k" => 3,
-        "cache=writeback,bs=4k" => 5,
-        _ => 99,
-    };
-    let log = Bench::new(&plan).run(|line, done| match done {
-        Completed::Measured { run, round, .. } => {
-            let enough = round + 1 >= needs(line);
-            Completed::Measured {
-                run,
-                round,
-                outcome: MeasureOutcome::Sample { enough },
-            }
+    // How many rounds each cell needs.
+    let needs = [1, 2, 3, 5];
+    let mut dispatch = Dispatch::new(&plan, 7, 1);
+    dispatch.want(&requests(&plan, 0, &|_| Vec::new()));
+    let mut visits = [0; 4];
+    while let Some((slot, action)) = dispatch.next() {
+        dispatch.on(slot, good(&action));
+        if let Action::Measure { run, round } = action {
+            visits[run as usize] += 1;
+            dispatch.adjust(match round + 1 >= needs[run as usize] {
+                true => Adjustment::Enough { run },
+                // It changes nothing while others are still to come.
+                false => Adjustment::OneMore { run, round },
+            });
         }
-        done => done,
-    });
-    let visits = |cell: &str| {
-        log.iter()
-            .filter(|line| line.ends_with(&format!(" {cell}")))
-            .count()
+    }
+    assert_eq!(visits, needs);
+}
+
+#[test]
+fn more_is_asked_for_while_set_ups_stand() {
+    let matrix = matrix(&setup("image", "machine", "session"), "1");
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
+    let mut bench = Bench::new(&plan);
+    let request = |rounds: &[u32]| RunRequest {
+        run: plan.steps.runs.of_cell[0],
+        rounds: rounds.to_vec(),
     };
-    assert_eq!(CELLS.map(visits), [2, 3, 5, 5]);
+    for asked in [&[4, 5][..], &[2, 3]] {
+        while !bench.dispatch[0].is_idle() {
+            bench.step(0, &mut |_, done| done);
+        }
+        bench.dispatch[0].want(&[request(asked)]);
+    }
+    let log = bench.run(|_, done| done);
+    let own = |round: u32| format!("{round}: cache=none,bs=4k");
+    assert_eq!((&log[0][..], log.len()), ("make image", 1 + 4 + 4 + 1));
+    assert_eq!(log[5..9], [4, 5, 2, 3].map(own));
+    assert_eq!(log[9], "undo image");
+}
+
+#[test]
+fn what_failed_is_tried_again_when_it_is_asked_for_again() {
+    let matrix = matrix("", "3");
+    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
+    let mut dispatch = Dispatch::new(&plan, 7, 1);
+    let rounds = |rounds: &[u32]| RunRequest {
+        run: 1,
+        rounds: rounds.to_vec(),
+    };
+    dispatch.want(&[rounds(&[0, 1, 2])]);
+    let mut tried = Vec::new();
+    for _ in 0..2 {
+        while let Some((slot, action)) = dispatch.next() {
+            let Action::Measure { run, round } = action else {
+                panic!("{action:?}");
+            };
+            tried.push(round);
+            let outcome = match round {
+                0 => MeasureOutcome::Failed,
+                _ => MeasureOutcome::Sample,
+            };
+            dispatch.on(
+                slot,
+                Completed::Measured {
+                    run,
+                    round,
+                    outcome,
+                },
+            );
+        }
+        assert!(dispatch.is_idle());
+        dispatch.want(&[rounds(&[7])]);
+    }
+    assert_eq!(tried, [0, 7], "what it was to have before is given up");
 }
 
 #[test]
@@ -454,9 +511,9 @@ fn machines_go_on_side_by_side() {
     );
     let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
     let mut bench = Bench::new(&plan);
-    assert_eq!(bench.dispatch.machines(), [0, 1]);
+    assert_eq!(bench.dispatch.len(), 2);
     // One of them hangs in its first action; the other gets all of its own.
-    let hanging = bench.dispatch.next(0);
+    let hanging = bench.dispatch[0].next();
     while bench.step(1, &mut |_, done| done) {}
     assert!(hanging.is_some());
     assert_eq!(bench.log.len(), 1 + 4 + 1);
@@ -480,8 +537,8 @@ fn in_slots_with(
     stop_after: usize,
 ) -> (usize, BTreeMap<u32, Vec<u32>>) {
     let plan = dag::plan(matrix, &CellChoice::default(), &NoDigests).unwrap();
-    let todo = plan.todo(vec![plan.repeat.min; plan.steps.runs.len()], &|_| true);
-    let mut dispatch = Dispatch::new(&plan, &todo, 7, &|_| StoredRounds::default(), &|_| slots);
+    let mut dispatch = Dispatch::new(&plan, 7, slots);
+    dispatch.want(&requests(&plan, 0, &|_| Vec::new()));
     let mut under_way: Vec<(usize, Action)> = Vec::new();
     let mut up: BTreeMap<(usize, u32), usize> = BTreeMap::new();
     let mut rounds: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -490,7 +547,7 @@ fn in_slots_with(
         if ended == stop_after {
             dispatch.stop();
         }
-        while let Some((slot, action)) = dispatch.next(0) {
+        while let Some((slot, action)) = dispatch.next() {
             assert!(ended < stop_after || matches!(action, Action::Undo { .. }));
             assert!(under_way.iter().all(|(other, _)| *other != slot));
             if let Action::Measure { run, .. } = action {
@@ -526,7 +583,7 @@ fn in_slots_with(
         {
             up.remove(&(setup, step));
         }
-        dispatch.on(0, slot, done);
+        dispatch.on(slot, done);
     }
     assert!(up.is_empty(), "{up:?} is left");
     (most, rounds)
@@ -619,63 +676,4 @@ fn in_slots_a_stop_begins_nothing_and_undoes_all() {
             assert!(rounds.values().flatten().count() <= stop_after + 3);
         }
     }
-}
-
-#[test]
-fn a_slow_cell_gets_its_adaptive_rounds_after_the_others() {
-    let matrix = matrix("", ADAPTIVE);
-    for seed in 0..50 {
-        let (_, rounds) = in_slots(&matrix, 3, seed);
-        assert!(
-            rounds.values().all(|rounds| *rounds == [0, 1, 2, 3, 4]),
-            "{rounds:?}"
-        );
-    }
-}
-
-#[test]
-fn rounds_before_the_beginning_do_not_count() {
-    let matrix = matrix("", ADAPTIVE);
-    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
-    let mut rounds = vec![0; 4];
-    rounds[0] = 2;
-    let todo = plan.todo(rounds, &|_| true);
-    let stored = |_| StoredRounds {
-        begin: 7,
-        counted: 0,
-        rounds: Vec::new(),
-    };
-    let mut dispatch = Dispatch::new(&plan, &todo, 7, &stored, &|_| 1);
-    let mut taken = Vec::new();
-    while let Some((slot, action)) = dispatch.next(0) {
-        if let Action::Measure { round, .. } = action {
-            taken.push(round);
-        }
-        dispatch.on(0, slot, good(&action));
-    }
-    assert_eq!(taken, [7, 8, 9, 10, 11], "2 at least, 5 at the most");
-}
-
-#[test]
-fn a_fixed_number_of_rounds_is_not_exceeded() {
-    let matrix = matrix("", "3");
-    let plan = dag::plan(&matrix, &CellChoice::default(), &NoDigests).unwrap();
-    let mut rounds = vec![0; 4];
-    rounds[0] = 1;
-    let todo = plan.todo(rounds, &|_| true);
-    // It began beside others that had more rounds.
-    let stored = |_| StoredRounds {
-        begin: 0,
-        counted: 0,
-        rounds: vec![5, 6],
-    };
-    let mut dispatch = Dispatch::new(&plan, &todo, 7, &stored, &|_| 1);
-    let mut taken = Vec::new();
-    while let Some((slot, action)) = dispatch.next(0) {
-        if let Action::Measure { round, .. } = action {
-            taken.push(round);
-        }
-        dispatch.on(0, slot, good(&action));
-    }
-    assert_eq!(taken, [0], "one was missing");
 }

@@ -2,19 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Knowledge, Next, Strategy};
 use crate::base::key::Key;
-use crate::config::matrix::Repeat;
 use crate::edge::store::{Pair, Store, StoreError};
 use crate::judge::confirm::{Stage, afforded};
-use crate::plan::dag::StoredRounds;
-use crate::plan::dag::groups;
-use crate::plan::dag::{Plan, Todo};
+use crate::plan::dag::{Plan, groups};
 use crate::plan::steps::NONE;
 use crate::resolve::lookup::machine_of;
-use crate::resolve::repeat::Repetition;
 use crate::resolve::samples::Samples;
+use crate::run::dispatch::RunRequest;
 use crate::run::event::Event;
-use crate::run::execute::{self, Job, RunError, Stops, Tally};
+use crate::run::execute::RunError;
 use crate::verdicts::comparisons::{Answer, ComparisonContext, Rerun, answers, policy};
 
 /// Run steps of both sides of a finding.
@@ -23,58 +21,140 @@ type RunPair = [u32; 2];
 /// The first fresh round, where there is one, and what is measured.
 type RerunCandidate = (Option<u32>, RunPair);
 
-/// Measures again, interleaved and stage by stage, what comparisons found. What was interrupted goes on first; then
-/// nothing new is begun. Where nothing was found nothing is done. Only the `machines` at hand take part. Returns
-/// what came of the measurements.
-pub async fn confirm(
-    job: &Job<'_>,
-    preset: Option<&str>,
-    machines: &BTreeSet<String>,
-    is_built: &dyn Fn(u32) -> bool,
-    stops: &Stops,
-) -> Result<Tally, RunError> {
-    let plan = job.plan;
-    let policy = policy(plan);
-    let mut total = Tally::default();
-    if !is_wanted(plan) {
-        return Ok(total);
+/// Measures again, interleaved and stage by stage, what comparisons found on the machines that take part. What was
+/// interrupted goes on first; then nothing new is begun.
+pub struct Confirm {
+    preset: Option<String>,
+    progress: Option<Stages>,
+    is_over: bool,
+}
+
+/// How far a confirmation is.
+struct Stages {
+    /// Of the plan that run steps are numbers of.
+    plan_number: u32,
+    /// The stage that comes next.
+    next: usize,
+    /// Measurements that may still be made.
+    left: f64,
+    is_begun: bool,
+    /// What the machines are to measure in the present stage.
+    asked: BTreeMap<String, Vec<RunRequest>>,
+}
+
+impl Confirm {
+    pub fn new(preset: Option<&str>) -> Confirm {
+        Confirm {
+            preset: preset.map(str::to_owned),
+            progress: None,
+            is_over: false,
+        }
     }
-    let is_ours = |run: u32| machine_of(plan, run as usize).is_none_or(|it| machines.contains(it));
-    let is_there = |run: u32| is_ours(run) && is_built(run);
-    let mut answers = eligible(job, preset, &is_there)?;
-    let mut is_begun = answers.iter().any(|answer| begun(answer).is_some());
-    let mut left = policy.runs(made(job, &answers, &is_ours)?);
-    for stage in policy.stages() {
-        let promise = promise(plan, &answers, is_begun, stage);
-        let (candidates, promise): (Vec<RerunCandidate>, Vec<f64>) = promise.into_iter().unzip();
-        // By first round: what was begun apart goes on side by side, out of one budget.
-        let mut chosen: BTreeMap<Option<u32>, BTreeSet<RunPair>> = BTreeMap::new();
-        for index in afforded(&promise, stage, &mut left) {
-            let (first, runs) = candidates[index];
-            chosen.entry(first).or_default().insert(runs);
+}
+
+impl Strategy for Confirm {
+    fn next(&mut self, machine: &str, known: &Knowledge) -> Result<Next, RunError> {
+        if self.is_over || known.is_flawed || !is_wanted(known.plan) {
+            return Ok(Next::Nothing);
         }
-        if chosen.is_empty() {
-            break;
+        self.progress
+            .take_if(|stages| stages.plan_number != known.plan_number);
+        let asked = self.progress.as_ref().map(|stages| &stages.asked);
+        let is_asked = asked.is_some_and(|asked| !asked.is_empty());
+        if !is_asked {
+            // Findings are one family: all that was asked for is measured before they are looked at.
+            if known.others_at_work {
+                return Ok(Next::Wait);
+            }
+            self.go_on(known)?;
         }
-        is_begun = true;
-        for (first, chosen) in chosen {
-            let first = match first {
-                Some(first) => first,
-                None => begin(job, &answers, &chosen)?,
-            };
-            let runs = chosen.into_iter().flatten().collect();
-            let rounds = (first + stage.from, first + stage.to);
-            let summary = extra_rounds(job, &runs, rounds, stops).await?;
-            total.add(summary);
-            if total.interrupted || total.late.is_some() {
-                return Ok(total);
+        let asked = self.progress.as_ref().map(|stages| &stages.asked);
+        Ok(match asked.and_then(|asked| asked.get(machine)) {
+            Some(requests) => Next::Measure(requests.clone()),
+            None if self.is_over => Next::Nothing,
+            None => Next::Wait,
+        })
+    }
+
+    fn begun(
+        &mut self,
+        machine: &str,
+        _requests: &[RunRequest],
+        _known: &Knowledge,
+    ) -> Result<(), RunError> {
+        if let Some(stages) = &mut self.progress {
+            stages.asked.remove(machine);
+        }
+        Ok(())
+    }
+}
+
+impl Confirm {
+    /// Fills the next stage in which anything is to be measured; it is over where there is none.
+    fn go_on(&mut self, known: &Knowledge) -> Result<(), RunError> {
+        let plan = known.plan;
+        let policy = policy(plan);
+        let all_stages: Vec<Stage> = policy.stages().into_iter().collect();
+        let is_ours =
+            |run: u32| machine_of(plan, run as usize).is_none_or(|it| known.machines.contains(it));
+        let is_kept = |digest: Key| known.artifacts.has(digest);
+        let is_built = |run: u32| {
+            let cell = plan.steps.runs.cells[run as usize] as usize;
+            plan.is_there(cell, &is_kept)
+        };
+        let is_there = |run: u32| is_ours(run) && is_built(run);
+        let answers = eligible(known, self.preset.as_deref(), &is_there)?;
+        let stages = match &mut self.progress {
+            Some(stages) => stages,
+            None => self.progress.insert(Stages {
+                plan_number: known.plan_number,
+                next: 0,
+                left: policy.runs(made(known, &answers, &is_ours)?),
+                is_begun: answers.iter().any(|answer| begun(answer).is_some()),
+                asked: BTreeMap::new(),
+            }),
+        };
+        while let Some(stage) = all_stages.get(stages.next).copied() {
+            stages.next += 1;
+            let promise = promise(plan, &answers, stages.is_begun, stage);
+            let (candidates, promise): (Vec<RerunCandidate>, Vec<f64>) =
+                promise.into_iter().unzip();
+            // By first round: what was begun apart goes on side by side, out of one budget.
+            let mut chosen: BTreeMap<Option<u32>, BTreeSet<RunPair>> = BTreeMap::new();
+            for index in afforded(&promise, stage, &mut stages.left) {
+                let (first, runs) = candidates[index];
+                chosen.entry(first).or_default().insert(runs);
+            }
+            if chosen.is_empty() {
+                break;
+            }
+            stages.is_begun = true;
+            let mut wanted: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+            for (first, chosen) in chosen {
+                let first = match first {
+                    Some(first) => first,
+                    None => begin(known, &answers, &chosen)?,
+                };
+                let rounds = first + stage.from..first + stage.to;
+                for run in chosen.into_iter().flatten() {
+                    wanted.entry(run).or_default().extend(rounds.clone());
+                }
+            }
+            stages.asked = extra_rounds(known, wanted)?;
+            if !stages.asked.is_empty() {
+                return Ok(());
             }
         }
-        answers = eligible(job, preset, &is_there)?;
+        self.is_over = true;
+        end(known, &is_ours)
     }
-    // Of the machines at hand all of them, those too that cannot be measured any more: accepted since, without a
-    // build, or of a metric that is gone. Other machines may have their turn later.
-    let store = job.site.store.borrow();
+}
+
+/// Notes that the confirmations of the machines at hand have ended: all of them, those too that cannot be measured
+/// any more (accepted since, without a build, or of a metric that is gone). Other machines may have their turn later.
+fn end(known: &Knowledge, is_ours: &dyn Fn(u32) -> bool) -> Result<(), RunError> {
+    let plan = known.plan;
+    let store = known.site.store.borrow();
     let mut done = unfinished(plan, &store)?;
     let ours = plan.steps.runs.keys.iter().zip(0..);
     let ours: BTreeSet<&Key> = ours
@@ -82,8 +162,7 @@ pub async fn confirm(
         .map(|it| it.0)
         .collect();
     done.retain(|pair| ours.contains(&pair.0) && ours.contains(&pair.1));
-    store.confirmed(&done)?;
-    Ok(total)
+    Ok(store.confirmed(&done)?)
 }
 
 fn is_wanted(plan: &Plan) -> bool {
@@ -146,12 +225,12 @@ fn unfinished(plan: &Plan, store: &Store) -> Result<Vec<Pair>, StoreError> {
 
 /// Answers of comparisons that ask for it and can be measured.
 fn eligible(
-    job: &Job,
+    known: &Knowledge,
     preset: Option<&str>,
     is_built: &dyn Fn(u32) -> bool,
 ) -> Result<Vec<Answer>, RunError> {
-    let plan = job.plan;
-    let store = job.site.store.borrow();
+    let plan = known.plan;
+    let store = known.site.store.borrow();
     let samples = Samples::of(plan, &store)?;
     let beside = ComparisonContext::read(plan, &store, &samples, preset)?;
     let mut answers = answers(plan, &samples, &beside)
@@ -178,17 +257,21 @@ fn begun(answer: &Answer) -> Option<Rerun> {
 }
 
 /// Measurements that the screen of our machines rests on.
-fn made(job: &Job, answers: &[Answer], is_ours: &dyn Fn(u32) -> bool) -> Result<usize, RunError> {
+fn made(
+    known: &Knowledge,
+    answers: &[Answer],
+    is_ours: &dyn Fn(u32) -> bool,
+) -> Result<usize, RunError> {
     let mut first: BTreeMap<u32, u32> = BTreeMap::new();
     for (answer, again) in answers.iter().filter_map(|it| Some((it, begun(it)?))) {
-        for run in runs_of(job.plan, answer) {
+        for run in runs_of(known.plan, answer) {
             let first = first.entry(run).or_insert(again.noted.first_round);
             *first = (*first).min(again.noted.first_round);
         }
     }
-    let compares = job.plan.compares.iter();
+    let compares = known.plan.compares.iter();
     let cells =
-        compares.flat_map(|compare| job.plan.steps.runs.of_cell.iter().zip(&compare.of_cell));
+        compares.flat_map(|compare| known.plan.steps.runs.of_cell.iter().zip(&compare.of_cell));
     let compared = cells.filter(|(_, group)| **group != NONE);
     let compared = compared.map(|(run, _)| *run);
     let runs: BTreeSet<u32> = compared.filter(|run| is_ours(*run)).collect();
@@ -196,21 +279,21 @@ fn made(job: &Job, answers: &[Answer], is_ours: &dyn Fn(u32) -> bool) -> Result<
         let is_screen = |round: &&u32| first.get(&run).is_none_or(|first| *round < first);
         rounds.iter().filter(is_screen).count()
     };
-    Ok(finished(job, &runs)?.into_iter().map(screen).sum())
+    Ok(ended(known, &runs)?.into_iter().map(screen).sum())
 }
 
-/// The finished rounds of run steps.
-fn finished(job: &Job, runs: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u32>>, RunError> {
+/// The rounds of run steps that are stored.
+fn ended(known: &Knowledge, runs: &BTreeSet<u32>) -> Result<BTreeMap<u32, Vec<u32>>, RunError> {
     // Run steps are sorted by key, so these ascend.
     let keys: Vec<_> = runs
         .iter()
-        .map(|run| job.plan.steps.runs.keys[*run as usize])
+        .map(|run| known.plan.steps.runs.keys[*run as usize])
         .collect();
-    let finished = job.site.store.borrow().finished(&keys)?;
+    let stored = known.site.store.borrow().finished(&keys)?;
     let rounds = runs
         .iter()
         .enumerate()
-        .map(|(at, run)| (*run, finished.rounds(at).collect()));
+        .map(|(at, run)| (*run, stored.rounds(at).collect()));
     Ok(rounds.collect())
 }
 
@@ -244,66 +327,54 @@ fn promise(
 
 /// Notes which comparisons are measured again, all open metrics of the chosen runs; returns their first round: one
 /// that no run step has.
-fn begin(job: &Job, answers: &[Answer], chosen: &BTreeSet<RunPair>) -> Result<u32, RunError> {
-    let first = next_round(job, &chosen.iter().flatten().copied().collect())?;
+fn begin(
+    known: &Knowledge,
+    answers: &[Answer],
+    chosen: &BTreeSet<RunPair>,
+) -> Result<u32, RunError> {
+    let first = next_round(known, &chosen.iter().flatten().copied().collect())?;
     let open = answers.iter().filter(|answer| {
         answer.again.is_none()
             && answer.promise.is_some()
-            && chosen.contains(&runs_of(job.plan, answer))
+            && chosen.contains(&runs_of(known.plan, answer))
     });
     let pairs: Vec<Pair> = open.map(|answer| answer.pair.clone()).collect();
-    job.site.store.borrow().confirming(&pairs, first)?;
+    known.site.store.borrow().confirming(&pairs, first)?;
     Ok(first)
 }
 
 /// The first round that none of the run steps has: all begin there together.
-pub fn next_round(job: &Job, runs: &BTreeSet<u32>) -> Result<u32, RunError> {
-    let finished = finished(job, runs)?;
-    let last = finished.values().flatten().max();
+pub fn next_round(known: &Knowledge, runs: &BTreeSet<u32>) -> Result<u32, RunError> {
+    let stored = ended(known, runs)?;
+    let last = stored.values().flatten().max();
     Ok(last.map_or(0, |last| last + 1))
 }
 
-/// Measures the rounds from `from` to before `to` that some run steps do not have, whatever their repetition
-/// rule says.
-pub async fn extra_rounds(
-    job: &Job<'_>,
-    runs: &BTreeSet<u32>,
-    (from, to): (u32, u32),
-    stops: &Stops,
-) -> Result<Tally, RunError> {
-    let finished = finished(job, runs)?;
-    let missing_of = |run: u32| {
-        let had = finished.get(&run)?;
-        Some((from..to).filter(|round| !had.contains(round)).count() as u32)
-    };
-    let steps = 0..job.plan.steps.runs.len() as u32;
-    let missing: Vec<u32> = steps.map(|run| missing_of(run).unwrap_or(0)).collect();
-    let cells = missing.iter().filter(|missing| **missing > 0).count();
-    if cells == 0 {
-        return Ok(Tally::default());
+/// Of the rounds that are wanted of run steps those that they do not have, by machine; says so.
+pub(super) fn extra_rounds(
+    known: &Knowledge,
+    wanted: BTreeMap<u32, BTreeSet<u32>>,
+) -> Result<BTreeMap<String, Vec<RunRequest>>, RunError> {
+    let had = ended(known, &wanted.keys().copied().collect())?;
+    let mut requests: BTreeMap<String, Vec<RunRequest>> = BTreeMap::new();
+    let (mut cells, mut measurements) = (0, 0);
+    for (run, rounds) in wanted {
+        let had = had.get(&run).map_or(&[][..], Vec::as_slice);
+        let missing = rounds.into_iter().filter(|round| !had.contains(round));
+        let rounds: Vec<u32> = missing.collect();
+        if !rounds.is_empty() {
+            cells += 1;
+            measurements += rounds.len() as u64;
+            let machine = machine_of(known.plan, run as usize).unwrap_or("");
+            let own = requests.entry(machine.to_owned()).or_default();
+            own.push(RunRequest { run, rounds });
+        }
     }
-    let repeat = Repeat::times(to - from);
-    let plan = Plan {
-        repeat: &repeat,
-        cells: job.plan.cells.clone(),
-        steps: job.plan.steps.clone(),
-        compares: job.plan.compares.clone(),
-        ..*job.plan
-    };
-    // What was measured is there: builds are kept while they are in use.
-    let todo: Todo = plan.todo(missing, &|_| true);
-    job.site.tell(Event::Again {
-        cells,
-        measurements: todo.measurements(),
-    });
-    let job = Job {
-        plan: &plan,
-        ..*job
-    };
-    let have = |run: usize| StoredRounds {
-        begin: from,
-        counted: 0,
-        rounds: finished.get(&(run as u32)).cloned().unwrap_or_default(),
-    };
-    execute::run(&job, &todo, &have, Repetition::default(), stops).await
+    if cells > 0 {
+        known.site.tell(Event::Again {
+            cells,
+            measurements,
+        });
+    }
+    Ok(requests)
 }
