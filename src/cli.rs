@@ -26,6 +26,8 @@ use std::process::ExitCode;
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::run::progress::say;
+
 /// How the program ends. The table in `docs/exit-codes.md` is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -155,7 +157,11 @@ pub fn main() -> ExitCode {
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => {
-            let _ = error.print();
+            match error.use_stderr() {
+                // What was typed is in it.
+                true => say(error.render().to_string().trim_end()),
+                false => drop(error.print()),
+            }
             let code = if error.use_stderr() {
                 Exit::Usage
             } else {

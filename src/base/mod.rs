@@ -4,6 +4,7 @@ pub mod diag;
 pub mod input;
 pub mod key;
 pub mod pattern;
+pub mod printable;
 pub mod random;
 pub mod sample;
 pub mod unit;

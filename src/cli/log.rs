@@ -6,6 +6,10 @@ use super::load::load;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
+use crate::base::key::Key;
+use crate::base::printable::printable_bytes;
+use crate::base::units::count;
+use crate::edge::store::Store;
 use crate::verdicts::document::{Document, LogDocument};
 
 #[derive(Debug, Args)]
@@ -14,26 +18,30 @@ pub struct LogArgs {
     common: Common,
     /// The cell's name
     cell: String,
+    /// The log of this repetition of the measurement, counted from 0, instead of the last attempt's
+    #[arg(long, value_name = "N")]
+    round: Option<u32>,
 }
 
 pub fn log(args: LogArgs) -> Exit {
     let mut sources = Sources::default();
     match find(&args, &mut sources) {
-        Ok(text) => {
-            if args.common.json {
-                let cell = args.cell;
-                show::document(&Document::Log(LogDocument { cell, log: text }));
-            } else {
-                show::out(&text);
-            }
+        Ok(bytes) if args.common.json => {
+            let log = String::from_utf8_lossy(&bytes).into_owned();
+            let cell = args.cell;
+            show::document(&Document::Log(LogDocument { cell, log }));
+            Exit::Fine
+        }
+        Ok(bytes) => {
+            show::out(&printable_bytes(&bytes));
             Exit::Fine
         }
         Err(stop) => show::stopped(&stop, &sources, args.common.json),
     }
 }
 
-/// The log of the cell's last run step; of its set-ups or its build where it never came to that.
-fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
+/// What the last attempt printed: at the build or set-up that failed where one did, else at the cell's run step.
+fn find(args: &LogArgs, sources: &mut Sources) -> Result<Vec<u8>, Stop> {
     let loaded = load(&args.common, sources)?;
     let looked = super::run::block_on(loaded.look(&args.common))?;
     let store = loaded.store()?;
@@ -50,6 +58,14 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
     let cell = plan.cells.find(&tuple).ok_or_else(nothing)? as u32;
     let store = store.as_ref().ok_or_else(nothing)?;
     let run = plan.key_of(cell);
+    if let Some(round) = args.round {
+        let log = store.log_of_round(run, round)?;
+        let log = log.map(|attempt| store.read_log(attempt)).transpose()?;
+        return log.flatten().ok_or_else(|| Stop {
+            diagnostics: vec![no_round(store, run, args, round)],
+            exit: Exit::Nothing,
+        });
+    }
     let setups: Vec<_> = plan.setups_of(cell).collect();
     let setups = setups
         .iter()
@@ -57,12 +73,33 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<String, Stop> {
         .map(|(setup, step)| plan.steps.setups[*setup].steps[*step as usize].key);
     let builds = plan.build_of(cell as usize);
     let builds = builds.map(|build| plan.steps.builds.steps[build as usize].key);
-    for key in std::iter::once(run).chain(setups).chain(builds) {
+    let before: Vec<Key> = setups.chain(builds).collect();
+    let mut keys = before.clone();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut failed = store.failures(&keys)?;
+    failed.sort_by_key(|failure| failure.attempt);
+    let failed = failed.into_iter().rev().map(|failure| failure.key);
+    for key in failed.chain([run]).chain(before) {
         if let Some(attempt) = store.latest_log(key)?
             && let Some(bytes) = store.read_log(attempt)?
         {
-            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+            return Ok(bytes);
         }
     }
     Err(nothing())
+}
+
+fn no_round(store: &Store, run: Key, args: &LogArgs, round: u32) -> Diagnostic {
+    let problem = Diagnostic::error(format!(
+        "no log of round {round} of `{}` is stored",
+        args.cell
+    ));
+    match store.finished(&[run]).map(|finished| finished.count(0)) {
+        Ok(rounds @ 1..) => problem.help(format!(
+            "{} stored, from round 0 on",
+            count(rounds, "round")
+        )),
+        _ => problem,
+    }
 }

@@ -13,6 +13,7 @@ use crate::base::sample::{Ended, Parsed};
 use crate::base::units::show_value;
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, Parser};
 use crate::report::text;
+use crate::run::progress::say;
 use crate::verdicts::document::{Document, Readings};
 
 #[derive(Debug, Args)]
@@ -118,14 +119,14 @@ fn show(args: &ParseArgs, parsed: Parsed) -> Exit {
             show::out(&text::lines(&table));
             warnings
                 .iter()
-                .for_each(|warning| eprintln!("warning: {warning}"));
+                .for_each(|warning| say(&format!("warning: {warning}")));
             Exit::Fine
         }
         Parsed::Refused { reason } => {
             if args.json {
                 show::document(&Document::Refused { refused: reason });
             } else {
-                eprintln!("refused: {reason}");
+                say(&format!("refused: {reason}"));
             }
             Exit::Failed
         }

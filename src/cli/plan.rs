@@ -20,6 +20,7 @@ use crate::report::text;
 use crate::resolve::inputs;
 use crate::resolve::lookup::StepTimes;
 use crate::resolve::selection::{Chosen, LeftOut};
+use crate::run::progress::say;
 use crate::verdicts::document::{Document, PlanDocument, PlannedStep, StepTotal, StepTotals};
 
 #[derive(Debug, Args)]
@@ -97,10 +98,10 @@ fn planned(args: &PlanArgs, sources: &mut Sources) -> Result<Exit, Stop> {
         .iter()
         .filter(|(_, machine)| !machine.missing.is_empty())
     {
-        eprintln!(
+        say(&format!(
             "machine `{name}` has no {}: `matrix run --install` installs it",
             machine.missing.join(", ")
-        );
+        ));
     }
     let reasons = match args.why {
         true => inputs::reasons(&plan, &chosen, &world, store.as_ref())

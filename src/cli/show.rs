@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Exit;
 use crate::base::diag::{Diagnostic, Sources};
+use crate::base::printable::{printable_json, styled};
 use crate::report::diagnose;
 use crate::report::text::Style;
 use crate::run::progress::say;
@@ -109,13 +110,14 @@ pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
         color,
         usize::from(terminal_width(&stderr).unwrap_or(100)),
     );
-    say(text.trim_end_matches('\n'));
+    // What is not ours in it was made printable: the escape sequences are colours.
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end_matches('\n'));
 }
 
 /// One JSON document on standard output.
 pub fn document(document: &Document) {
     match serde_json::to_string_pretty(&document.printed()) {
-        Ok(text) => out(&format!("{text}\n")),
+        Ok(text) => write(printable_json(&text).as_bytes(), b"\n"),
         Err(error) => say(&format!("this result cannot be written as JSON: {error}")),
     }
 }
@@ -123,12 +125,17 @@ pub fn document(document: &Document) {
 /// Whether a result could not be written.
 static IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Text on standard output. A closed pipe (`matrix … | head`) is no error; any other failure is told here
+/// Text on standard output: marks become colours, control characters are shown. A closed pipe (`matrix … | head`) is no error; any other failure is told here
 /// and by [`exit_of`].
 pub fn out(text: &str) {
+    write(styled(text, style().color).as_bytes(), b"");
+}
+
+fn write(text: &[u8], end: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     let written = stdout
-        .write_all(text.as_bytes())
+        .write_all(text)
+        .and_then(|()| stdout.write_all(end))
         .and_then(|()| stdout.flush());
     if let Err(error) = written
         && error.kind() != std::io::ErrorKind::BrokenPipe

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Deref;
 
-use comfy_table::{
-    Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, Table, presets,
-};
+use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
+use crate::base::printable::{Mark, marked, styled};
 use crate::base::sample::Better;
 use crate::base::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
 use crate::judge::verdict::Verdict;
@@ -48,16 +47,9 @@ pub fn table(style: Style, header: &[&str], right: usize) -> Table {
             .set_width(width),
         None => table.set_content_arrangement(ContentArrangement::Disabled),
     };
-    if style.color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    table.set_header(
-        header
-            .iter()
-            .map(|title| Cell::new(title).add_attribute(Attribute::Bold)),
-    );
+    // Colours are marks in the text: whoever prints it knows whether there are any.
+    table.force_no_tty();
+    table.set_header(header.iter().map(|title| marked(Mark::Bold, title)));
     for column in right..header.len() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -113,7 +105,7 @@ pub fn dropped(table: &Table, drop: &[usize]) -> String {
     let titles = drop.iter().filter_map(|index| {
         let is_hidden = table.column(*index)?.constraint() == Some(&ColumnConstraint::Hidden);
         let title = table.header()?.cell_iter().nth(*index)?.content();
-        is_hidden.then_some(title)
+        is_hidden.then_some(styled(&title, false).into_owned())
     });
     match titles.collect::<Vec<_>>() {
         titles if titles.is_empty() => String::new(),
@@ -490,13 +482,13 @@ pub(super) fn more(total: usize, shown_max: usize, out: &mut String) {
 
 fn verdict_cell(row: &VerdictRow) -> Cell {
     let verdict = row.comparison.verdict;
-    let cell = Cell::new(row.words());
-    match verdict {
-        Verdict::Regression => cell.fg(Color::Red).add_attribute(Attribute::Bold),
-        Verdict::Improvement => cell.fg(Color::Green).add_attribute(Attribute::Bold),
-        Verdict::NothingMeasured => cell.fg(Color::Yellow),
-        Verdict::Inconclusive | Verdict::Same => cell,
-    }
+    let words = row.words();
+    Cell::new(match verdict {
+        Verdict::Regression => marked(Mark::Red, &words),
+        Verdict::Improvement => marked(Mark::Green, &words),
+        Verdict::NothingMeasured => marked(Mark::Yellow, &words),
+        Verdict::Inconclusive | Verdict::Same => words,
+    })
 }
 
 /// A change and its interval in one unit: percent, or factors where any of them is large.

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::event::Event;
+use crate::base::printable::printable;
 use crate::base::units::{count, show_duration, show_si};
 
 /// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
 /// must not end a run whose set-ups are still to be undone: `eprintln!` would.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", printable(line));
 }
 
 /// Somebody who reads the events of a run.
@@ -145,13 +146,19 @@ impl Default for Bars {
     }
 }
 
+impl Bars {
+    fn message(&self, text: &str) {
+        self.bar.set_message(printable(text).into_owned());
+    }
+}
+
 impl Progress for Bars {
     fn event(&mut self, event: &Event) {
         if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
             self.bar.reset_eta();
         }
         if let Some(line) = notable(event, &mut self.last_failure) {
-            self.bar.println(line);
+            self.bar.println(printable(&line));
         }
         match event {
             Event::Started { measurements, .. } | Event::Again { measurements, .. } => {
@@ -160,15 +167,14 @@ impl Progress for Bars {
                 self.bar.set_length(*measurements);
                 self.bar.enable_steady_tick(Duration::from_millis(200));
             }
-            Event::SetupStarted { setup, cell } => self.bar.set_message(format!("{setup} {cell}")),
+            Event::SetupStarted { setup, cell } => self.message(&format!("{setup} {cell}")),
             Event::RunStarted { cell, round } => {
-                self.bar.set_message(format!("{cell} round {}", round + 1))
+                self.message(&format!("{cell} round {}", round + 1))
             }
             Event::RunDone { metrics, cell, .. } => {
                 self.bar.inc(1);
                 if let Some((name, value)) = metrics.first() {
-                    self.bar
-                        .set_message(format!("{cell} {name} {}", show_si(*value)));
+                    self.message(&format!("{cell} {name} {}", show_si(*value)));
                 }
             }
             Event::Failed { given_up, .. }

@@ -62,6 +62,14 @@ impl Store {
         )
     }
 
+    /// The latest attempt at a round of a key that has a log.
+    pub fn log_of_round(&self, key: Key, round: u32) -> Result<Option<AttemptId>, StoreError> {
+        self.find_log(
+            "SELECT id FROM attempt WHERE key = ?1 AND round = ?2 AND has_log ORDER BY id DESC LIMIT 1",
+            &[&key, &round],
+        )
+    }
+
     fn find_log(&self, sql: &str, with: &[&dyn ToSql]) -> Result<Option<AttemptId>, StoreError> {
         let read = || {
             self.db
