@@ -18,7 +18,7 @@ use crate::resolve::samples::Samples;
 use crate::resolve::selection::SelectionOptions;
 use crate::run::execute::Tally;
 use crate::run::progress::say;
-use crate::run::session::{Session, SessionResult};
+use crate::run::session::{Asked, Session, SessionResult};
 use crate::run::strategy::calibrate::Calibrate;
 use crate::verdicts::calibration::{Calibration, calibrated};
 use crate::verdicts::document::Document;
@@ -99,7 +99,7 @@ async fn measured(
     let done = session
         .run(
             &names,
-            vec![Box::new(strategy)],
+            vec![Asked::new(strategy, &planner)],
             planned,
             None,
             &mut signals,

@@ -21,9 +21,10 @@ pub struct Planner<'a> {
     pub machines: &'a Machines,
     pub versions: &'a Versions,
     pub artifacts: &'a Artifacts,
-    choice: CellChoice<'a>,
+    choice: RefCell<CellChoice<'a>>,
     current: RefCell<Option<CurrentPlan<'a>>>,
     made: Cell<u32>,
+    told: Cell<u32>,
 }
 
 /// The latest plan.
@@ -66,9 +67,10 @@ impl<'a> Planner<'a> {
             machines,
             versions,
             artifacts,
-            choice,
+            choice: RefCell::new(choice),
             current: RefCell::default(),
             made: Cell::new(0),
+            told: Cell::new(0),
         }
     }
 
@@ -94,7 +96,8 @@ impl<'a> Planner<'a> {
             world: &world,
             builds: RefCell::default(),
         };
-        let plan = dag::plan(self.matrix, &self.choice, &digests).map_err(PlanError::Matrix)?;
+        let choice = self.choice.borrow();
+        let plan = dag::plan(self.matrix, &choice, &digests).map_err(PlanError::Matrix)?;
         let plan = Rc::new(plan);
         self.made.set(self.made.get() + 1);
         *self.current.borrow_mut() = Some(CurrentPlan {
@@ -102,6 +105,28 @@ impl<'a> Planner<'a> {
             builds: digests.builds.into_inner(),
         });
         Ok(plan)
+    }
+
+    /// Adds versions that were resolved, by label; whether any of them was missing.
+    pub fn add_versions(&self, labels: &[String]) -> bool {
+        let mut choice = self.choice.borrow_mut();
+        let before = choice.versions.len();
+        for label in labels {
+            let is_known = self.versions.get(label).is_some();
+            if is_known && !choice.versions.contains(label) {
+                choice.versions.push(label.clone());
+            }
+        }
+        let is_more = choice.versions.len() > before;
+        if is_more {
+            *self.current.borrow_mut() = None;
+        }
+        is_more
+    }
+
+    /// Whether a plan was made since this was asked last.
+    pub fn is_news(&self) -> bool {
+        self.told.replace(self.made.get()) != self.made.get()
     }
 
     /// How many plans were made.

@@ -1,8 +1,23 @@
 //! The events of a run: one stream that progress, `--events` and reports read.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::resolve::selection::LeftOut;
+
+/// An event, and when it happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimedEvent {
+    /// Milliseconds since 1970-01-01 UTC; RFC 3339 in JSON.
+    #[serde(rename = "time", serialize_with = "as_text")]
+    pub time_ms: i64,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+fn as_text<S: Serializer>(time_ms: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    let time = jiff::Timestamp::from_millisecond(*time_ms);
+    time.unwrap_or_default().serialize(serializer)
+}
 
 /// What happened. Each is one JSON line in an `--events` file; `event` tells its kind.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -24,6 +39,24 @@ pub enum Event {
     Spared {
         machine: String,
         measurements: u64,
+    },
+    /// A plan was made: at first, and whenever more is known of what builds gave or versions are added.
+    Planned {
+        cells: usize,
+        /// Builds that the cells use, made or not.
+        builds: usize,
+    },
+    /// The machine is ours, and what dead runs had left on it is put away.
+    Entered {
+        machine: String,
+    },
+    /// The machine's profile is in force.
+    Tuned {
+        machine: String,
+    },
+    /// The machine is put back.
+    Left {
+        machine: String,
     },
     /// Somebody else measures on the machine.
     Waiting {

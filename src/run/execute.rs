@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::command::{Log, remove};
+use super::command::{Log, now_ms, remove};
 use super::dispatch::{Action, Adjustment, Completed, Dispatch, MeasureOutcome, RunRequest};
-use super::event::Event;
+use super::event::{Event, TimedEvent};
 use super::pool::Pool;
 use super::progress::Progress;
 use super::setup::{Up, put_away};
@@ -86,6 +86,8 @@ pub struct Site<'a> {
 
 impl Site<'_> {
     pub fn tell(&self, event: Event) {
+        let time_ms = now_ms();
+        let event = TimedEvent { time_ms, event };
         self.progress.borrow_mut().event(&event);
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::event::Event;
+use super::event::{Event, TimedEvent};
 use crate::base::printable::printable;
 use crate::base::units::{count, show_duration, show_si};
 
@@ -17,14 +17,14 @@ pub fn say(line: &str) {
 
 /// Somebody who reads the events of a run.
 pub trait Progress {
-    fn event(&mut self, event: &Event);
+    fn event(&mut self, event: &TimedEvent);
 }
 
 /// Each of several readers, in order.
 pub struct Several(pub Vec<Box<dyn Progress>>);
 
 impl Progress for Several {
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &TimedEvent) {
         self.0.iter_mut().for_each(|reader| reader.event(event));
     }
 }
@@ -33,7 +33,7 @@ impl Progress for Several {
 pub struct JsonLines<W: Write>(pub W);
 
 impl<W: Write> Progress for JsonLines<W> {
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, event: &TimedEvent) {
         // A full disk must not stop a run; the store will say so.
         if let Ok(line) = serde_json::to_string(event) {
             let _ = writeln!(self.0, "{line}");
@@ -71,7 +71,7 @@ impl Default for PlainLines {
 }
 
 impl Progress for PlainLines {
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, TimedEvent { event, .. }: &TimedEvent) {
         if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
             self.started = Instant::now();
         }
@@ -153,7 +153,7 @@ impl Bars {
 }
 
 impl Progress for Bars {
-    fn event(&mut self, event: &Event) {
+    fn event(&mut self, TimedEvent { event, .. }: &TimedEvent) {
         if is_at_work(event) && !std::mem::replace(&mut self.is_at_work, true) {
             self.bar.reset_eta();
         }

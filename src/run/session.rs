@@ -11,11 +11,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::build::{self, Workplace};
 use super::command::now_ms;
 use super::dispatch::{Adjustment, RunRequest};
-use super::event::Event;
+use super::event::{Event, TimedEvent};
 use super::execute::{self, CellResult, Feed, Job, RunError, Site, Stops, Tally};
 use super::machine_session::MachineSessions;
 use super::pool::Pool;
-use super::progress::{Progress, Several, say};
+use super::progress::{Progress, say};
 use super::strategy::confirm::Confirm;
 use super::strategy::missing::Missing;
 use super::strategy::{Knowledge, Next, Strategy};
@@ -38,7 +38,7 @@ pub type Signals = mpsc::UnboundedReceiver<()>;
 pub struct Session<'a> {
     pub planner: &'a Planner<'a>,
     pub store: &'a RefCell<Store>,
-    pub progress: &'a RefCell<Several>,
+    pub progress: &'a RefCell<dyn Progress>,
     pub settings: &'a SessionSettings<'a>,
 }
 
@@ -66,6 +66,21 @@ pub struct SessionResult {
     pub late: Option<LeftOut>,
 }
 
+/// A strategy, and who makes the plans that its run steps are of.
+pub struct Asked<'a> {
+    strategy: RefCell<Box<dyn Strategy>>,
+    planner: &'a Planner<'a>,
+}
+
+impl<'a> Asked<'a> {
+    pub fn new(strategy: impl Strategy + 'static, planner: &'a Planner<'a>) -> Asked<'a> {
+        Asked {
+            strategy: RefCell::new(Box::new(strategy)),
+            planner,
+        }
+    }
+}
+
 /// Cells and measurements by machine.
 pub type PlannedWork = BTreeMap<String, (usize, u64)>;
 
@@ -91,6 +106,8 @@ impl<'a> Session<'a> {
     }
 
     pub fn tell(&self, event: Event) {
+        let time_ms = now_ms();
+        let event = TimedEvent { time_ms, event };
         self.progress.borrow_mut().event(&event);
     }
 
@@ -200,7 +217,8 @@ impl<'a> Session<'a> {
         let planned = self.announce(&chosen)?;
         let missing = Missing::new(selection, chosen.out, planned.clone());
         let confirm = Confirm::new(self.settings.preset);
-        let strategies: Vec<Box<dyn Strategy>> = vec![Box::new(missing), Box::new(confirm)];
+        let planner = self.planner;
+        let strategies = vec![Asked::new(missing, planner), Asked::new(confirm, planner)];
         let deadline = selection.budget.map(|budget| Instant::now() + budget);
         let done = self
             .run(names, strategies, planned, deadline, signals)
@@ -217,7 +235,7 @@ impl<'a> Session<'a> {
     pub async fn run(
         &self,
         names: &BTreeSet<String>,
-        strategies: Vec<Box<dyn Strategy>>,
+        strategies: Vec<Asked<'a>>,
         planned: PlannedWork,
         deadline: Option<Instant>,
         signals: &mut Signals,
@@ -272,7 +290,7 @@ impl<'a> Session<'a> {
         &self,
         site: &Site<'_>,
         names: &BTreeSet<String>,
-        strategies: Vec<Box<dyn Strategy>>,
+        strategies: Vec<Asked<'a>>,
         planned: PlannedWork,
         deadline: Option<Instant>,
         signals: &mut Signals,
@@ -289,10 +307,11 @@ impl<'a> Session<'a> {
             site,
             names,
             stops: &stops,
-            strategies: RefCell::new(strategies),
+            strategies,
             around: MachineSessions::new(self.settings.monitors),
             built: RefCell::default(),
             at_work: RefCell::new(names.clone()),
+            entered: RefCell::default(),
             is_flawed: Cell::new(false),
             changed: Notify::new(),
         };
@@ -326,22 +345,31 @@ struct Engine<'e, 'a> {
     site: &'e Site<'e>,
     names: &'e BTreeSet<String>,
     stops: &'e Stops,
-    strategies: RefCell<Vec<Box<dyn Strategy>>>,
+    strategies: Vec<Asked<'a>>,
     around: MachineSessions,
     /// Builds that were tried, by machine and key; with the reason where one could not be made.
     built: RefCell<BTreeMap<(String, Key), Option<String>>>,
     /// Machines that do not wait for others and have not ended.
     at_work: RefCell<BTreeSet<String>>,
+    /// Machines that are ours.
+    entered: RefCell<BTreeSet<String>>,
     is_flawed: Cell<bool>,
     /// A machine waits or has ended.
     changed: Notify,
 }
 
-/// What strategies want of a machine.
-struct Answer {
-    /// The number of the strategy; None where none wants anything.
-    strategy: Option<usize>,
-    next: Next,
+/// What a strategy wants of a machine.
+enum Answer<'a> {
+    Measure {
+        /// The strategy's number.
+        strategy: usize,
+        plan: Rc<Plan<'a>>,
+        requests: Vec<RunRequest>,
+    },
+    /// It is asked again when another machine idles.
+    Wait,
+    /// No strategy wants anything.
+    Nothing,
 }
 
 impl<'a> Engine<'_, 'a> {
@@ -382,6 +410,9 @@ impl<'a> Engine<'_, 'a> {
         }
         // Whatever came of it: the machines are put back before anybody else may have them.
         let left = self.around.leave(self.site).await;
+        for machine in self.entered.take() {
+            self.site.tell(Event::Left { machine });
+        }
         result?;
         left?;
         total.interrupted = self.stops.soon.is_cancelled();
@@ -409,18 +440,22 @@ impl<'a> Engine<'_, 'a> {
         let mut is_tuned = false;
         match execute::enter(self.site, purpose, name, waits).await {
             Err(RunError::Host(error)) if error.kind == HostErrorKind::Cancelled => {}
-            lock => self.around.keep(lock?),
+            lock => {
+                self.around.keep(lock?);
+                self.entered.borrow_mut().insert(name.to_owned());
+                self.site.tell(Event::Entered {
+                    machine: name.to_owned(),
+                });
+            }
         }
         while !waits.is_cancelled() {
             let waiting = self.changed.notified();
-            let plan = self.session.plan()?;
-            let Answer { strategy, next } = self.ask(name, &plan)?;
-            let requests = match next {
-                Next::Nothing => {
+            let (strategy, plan, requests) = match self.ask(name)? {
+                Answer::Nothing => {
                     is_begun = true;
                     break;
                 }
-                Next::Wait => {
+                Answer::Wait => {
                     is_begun = true;
                     let mut stopped = waits.clone();
                     tokio::select! {
@@ -429,24 +464,30 @@ impl<'a> Engine<'_, 'a> {
                     }
                     continue;
                 }
-                Next::Measure(requests) => requests,
+                Answer::Measure {
+                    strategy,
+                    plan,
+                    requests,
+                } => (strategy, plan, requests),
             };
-            if self.build(name, &plan, &requests).await? {
+            if self.build(name, strategy, &plan, &requests).await? {
                 // What is known now is more than what the strategy knew.
                 continue;
             }
-            let (requests, failed) = self.without_broken(name, &plan, requests);
+            let (requests, failed) = self.without_broken(name, strategy, &plan, requests);
             tally.failed.extend(failed);
-            let strategy = strategy.unwrap_or(0);
-            self.begin(name, &plan, strategy, &requests)?;
+            self.begin(name, strategy, &plan, &requests)?;
             is_begun = true;
             if requests.is_empty() {
                 continue;
             }
             if !std::mem::replace(&mut is_tuned, true) {
                 self.around.enter(self.site, name).await?;
+                self.site.tell(Event::Tuned {
+                    machine: name.to_owned(),
+                });
             }
-            let done = self.measure(name, &plan, strategy, &requests).await?;
+            let done = self.measure(name, strategy, &plan, &requests).await?;
             tally.add(done);
         }
         if !is_begun && !self.stops.soon.is_cancelled() {
@@ -458,8 +499,8 @@ impl<'a> Engine<'_, 'a> {
     async fn measure(
         &self,
         name: &str,
-        plan: &Rc<Plan<'a>>,
         strategy: usize,
+        plan: &Rc<Plan<'a>>,
         requests: &[RunRequest],
     ) -> Result<Tally, RunError> {
         let job = Job {
@@ -481,7 +522,8 @@ impl<'a> Engine<'_, 'a> {
             strategy: Cell::new(strategy),
         };
         let mut tally = execute::run(&job, machine, requests, &feed, self.stops).await?;
-        if !self.strategies.borrow()[feed.strategy.get()].is_required() {
+        let last = &self.strategies[feed.strategy.get()];
+        if !last.strategy.borrow().is_required() {
             // What a rerun lacks is no cell that was left out.
             tally.late = None;
         }
@@ -492,11 +534,11 @@ impl<'a> Engine<'_, 'a> {
     fn with<T>(
         &self,
         name: &str,
-        plan: &Plan,
         strategy: usize,
+        plan: &Plan,
         with: impl FnOnce(&mut dyn Strategy, &Knowledge) -> T,
     ) -> T {
-        let planner = self.session.planner;
+        let Asked { strategy, planner } = &self.strategies[strategy];
         let at_work = self.at_work.borrow().iter().any(|other| other != name);
         let known = Knowledge {
             site: self.site,
@@ -508,48 +550,62 @@ impl<'a> Engine<'_, 'a> {
             others_at_work: at_work,
             is_flawed: self.is_flawed.get(),
         };
-        let mut strategies = self.strategies.borrow_mut();
-        with(strategies[strategy].as_mut(), &known)
+        with(strategy.borrow_mut().as_mut(), &known)
+    }
+
+    /// The plan as things stand now; one that was not told of yet is told.
+    fn plan_of(&self, planner: &Planner<'a>) -> Result<Rc<Plan<'a>>, RunError> {
+        let plan = planner.plan(Some(&self.session.store.borrow()))?;
+        if planner.is_news() {
+            self.site.tell(Event::Planned {
+                cells: plan.cells.len(),
+                builds: plan.steps.builds.steps.len(),
+            });
+        }
+        Ok(plan)
     }
 
     /// Asks the strategies in turn what a machine that idles is to measure.
-    fn ask(&self, name: &str, plan: &Plan) -> Result<Answer, RunError> {
-        let all = self.strategies.borrow().len();
-        for strategy in 0..all {
-            let next = self.with(name, plan, strategy, |it, known| it.next(name, known))?;
-            match next {
-                Next::Nothing => {}
-                Next::Measure(requests) if requests.is_empty() => {}
-                Next::Measure(_) | Next::Wait => {
-                    let waits = next == Next::Wait;
-                    let mut at_work = self.at_work.borrow_mut();
-                    let is_new = match waits {
-                        true => at_work.remove(name),
-                        false => at_work.insert(name.to_owned()),
-                    };
-                    if is_new {
-                        // The others may have waited for this.
-                        self.changed.notify_waiters();
-                    }
-                    let strategy = Some(strategy);
-                    return Ok(Answer { strategy, next });
+    fn ask(&self, name: &str) -> Result<Answer<'a>, RunError> {
+        for (strategy, asked) in self.strategies.iter().enumerate() {
+            let (plan, next) = loop {
+                let plan = self.plan_of(asked.planner)?;
+                match self.with(name, strategy, &plan, |it, known| it.next(name, known))? {
+                    Next::Versions(labels) if asked.planner.add_versions(&labels) => {}
+                    next => break (plan, next),
                 }
+            };
+            let mut at_work = self.at_work.borrow_mut();
+            let (is_news, answer) = match next {
+                Next::Measure(requests) if !requests.is_empty() => {
+                    let answer = Answer::Measure {
+                        strategy,
+                        plan,
+                        requests,
+                    };
+                    (at_work.insert(name.to_owned()), answer)
+                }
+                Next::Wait => (at_work.remove(name), Answer::Wait),
+                // Versions that are there already bring nothing.
+                Next::Nothing | Next::Measure(_) | Next::Versions(_) => continue,
+            };
+            if is_news {
+                // The others may have waited for this.
+                self.changed.notify_waiters();
             }
+            return Ok(answer);
         }
-        Ok(Answer {
-            strategy: None,
-            next: Next::Nothing,
-        })
+        Ok(Answer::Nothing)
     }
 
     fn begin(
         &self,
         name: &str,
-        plan: &Plan,
         strategy: usize,
+        plan: &Plan,
         requests: &[RunRequest],
     ) -> Result<(), RunError> {
-        self.with(name, plan, strategy, |it, known| {
+        self.with(name, strategy, plan, |it, known| {
             it.begun(name, requests, known)
         })
     }
@@ -559,10 +615,11 @@ impl<'a> Engine<'_, 'a> {
     async fn build(
         &self,
         name: &str,
+        strategy: usize,
         plan: &Rc<Plan<'a>>,
         requests: &[RunRequest],
     ) -> Result<bool, RunError> {
-        let planner = self.session.planner;
+        let planner = self.strategies[strategy].planner;
         let is_kept = |digest| planner.artifacts.has(digest);
         let mut rounds = vec![0; plan.steps.runs.len()];
         let mut gone: BTreeSet<Key> = BTreeSet::new();
@@ -612,10 +669,11 @@ impl<'a> Engine<'_, 'a> {
     fn without_broken(
         &self,
         name: &str,
+        strategy: usize,
         plan: &Plan,
         requests: Vec<RunRequest>,
     ) -> (Vec<RunRequest>, Vec<Failed>) {
-        let planner = self.session.planner;
+        let planner = self.strategies[strategy].planner;
         let is_kept = |digest| planner.artifacts.has(digest);
         let mut failed = Vec::new();
         let mut whole = requests;
@@ -656,26 +714,25 @@ struct MachineFeed<'e, 'a> {
 
 impl Feed for MachineFeed<'_, '_> {
     fn more(&self) -> Result<Vec<RunRequest>, RunError> {
-        let Self {
-            engine, name, plan, ..
-        } = *self;
-        let current = engine.session.plan()?;
-        if !Rc::ptr_eq(&current, plan) {
-            return Ok(Vec::new());
-        }
-        let answer = engine.ask(name, plan)?;
-        let (Some(strategy), Next::Measure(requests)) = (answer.strategy, answer.next) else {
+        let Self { engine, name, .. } = *self;
+        let Answer::Measure {
+            strategy,
+            plan,
+            requests,
+        } = engine.ask(name)?
+        else {
             return Ok(Vec::new());
         };
-        let artifacts = engine.session.planner.artifacts;
+        let artifacts = engine.strategies[strategy].planner.artifacts;
         let is_there = |request: &RunRequest| {
             let cell = plan.steps.runs.cells[request.run as usize] as usize;
             plan.is_there(cell, &|digest| artifacts.has(digest))
         };
-        if !requests.iter().all(is_there) {
+        if !Rc::ptr_eq(&plan, self.plan) || !requests.iter().all(is_there) {
+            // It is asked again when what is set up is undone.
             return Ok(Vec::new());
         }
-        engine.begin(name, plan, strategy, &requests)?;
+        engine.begin(name, strategy, &plan, &requests)?;
         self.strategy.set(strategy);
         Ok(requests)
     }
@@ -683,7 +740,7 @@ impl Feed for MachineFeed<'_, '_> {
     fn on(&self, result: &CellResult) -> Result<Vec<Adjustment>, RunError> {
         let strategy = self.strategy.get();
         self.engine
-            .with(self.name, self.plan, strategy, |it, known| {
+            .with(self.name, strategy, self.plan, |it, known| {
                 it.on(self.name, result, known)
             })
     }

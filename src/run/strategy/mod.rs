@@ -50,6 +50,8 @@ pub trait Strategy {
 pub enum Next {
     /// Rounds of run steps of this machine, at least one.
     Measure(Vec<RunRequest>),
+    /// Versions, by label, that the plan of the strategy lacks: it gets them, and the strategy is asked again.
+    Versions(Vec<String>),
     /// It depends on what other machines are at: it is asked again when one of them idles.
     Wait,
     /// Nothing more on this machine, as things are.
