@@ -2,6 +2,7 @@
 
 mod accept;
 mod agent;
+mod bisect;
 mod calibrate;
 mod diff;
 mod explain;
@@ -74,6 +75,8 @@ enum Verb {
     Accept(accept::AcceptArgs),
     /// Measure cells against themselves: their noise, and what can be seen through it
     Calibrate(calibrate::CalibrateArgs),
+    /// Find the commit that moved a number, in place of `git bisect run`
+    Bisect(bisect::BisectArgs),
     /// Show what the last attempt at a cell printed
     Log(log::LogArgs),
     /// Tune this machine by hand, put it back, or show what it is like
@@ -179,6 +182,7 @@ pub fn main() -> ExitCode {
         Verb::Changes(args) => history::changes(args),
         Verb::Accept(args) => accept::accept(args),
         Verb::Calibrate(args) => calibrate::calibrate(args),
+        Verb::Bisect(args) => bisect::bisect(args),
         Verb::Log(args) => log::log(args),
         Verb::Machine(args) => machine::machine(args),
         Verb::Parse(args) => parse::parse(args),

@@ -1,5 +1,6 @@
 //! The faces of a result: text, Markdown, columns of other tools. They render what `verdicts` made.
 
+pub mod bisect;
 pub mod calibration;
 pub mod changes;
 pub mod columns;

@@ -7,6 +7,7 @@
 
 mod checkout;
 mod error;
+mod line;
 mod lock;
 mod patches;
 mod program;

@@ -72,14 +72,13 @@ impl CulpritSearch {
     /// What may be worth measuring: what has been measured, and the commits next to some shares of the posterior.
     fn promising(&self, cloud: &Cloud, upto: &[f64]) -> BTreeSet<usize> {
         let last = self.last();
-        let mut found: BTreeSet<usize> =
-            cloud.positions.iter().map(|position| position.at).collect();
-        found.remove(&0);
+        let can = |at: &usize| !self.untestable.contains(at);
+        let measured = cloud.positions.iter().map(|position| position.at);
+        let mut found: BTreeSet<usize> = measured.filter(|at| *at > 0 && can(at)).collect();
         for share in SHARES {
             let after = upto
                 .partition_point(|sum| *sum < share * upto[last])
                 .clamp(1, last);
-            let can = |at: &usize| !self.untestable.contains(at);
             found.extend((after..=last).find(can));
             found.extend((1..after).rev().find(can));
         }

@@ -85,6 +85,10 @@ impl CulpritSearch {
         }
     }
 
+    fn is_measured(&self, at: usize) -> bool {
+        self.evidence.samples(at).next().is_some()
+    }
+
     fn last(&self) -> usize {
         self.evidence.prior.len() - 1
     }
@@ -107,7 +111,7 @@ impl CulpritSearch {
         }
     }
 
-    /// A commit that cannot be measured, ever: it does not build.
+    /// A commit that cannot be measured any more. One that never was is told apart from none of its neighbours.
     pub fn set_untestable(&mut self, at: usize) {
         self.untestable.insert(at);
     }
@@ -211,7 +215,7 @@ impl CulpritSearch {
                 set.push(at);
                 sum += self.mass[at];
             }
-            if !self.untestable.contains(&at) {
+            if !self.untestable.contains(&at) || self.is_measured(at) {
                 if sum > best.1 {
                     best = (std::mem::take(&mut set), sum);
                 }

@@ -1,5 +1,6 @@
 //! What is measured next: each strategy is asked whenever a machine idles, and told each result.
 
+pub mod bisect;
 pub mod calibrate;
 pub mod confirm;
 pub mod missing;
