@@ -1,42 +1,37 @@
 //! `matrix bisect`: from a range of commits to the one that moved a number.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+mod journal;
+mod line;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+
+use journal::{Entry, Journal, write};
+use line::{Line, LineCommit, LineOptions, inside_of, line, of_git, read_history};
 
 use super::run::block_on;
 use super::show::{self, Stop};
 use super::{Exit, SEED};
 use crate::base::diag::{Diagnostic, Sources};
-use crate::base::key::Key;
 use crate::base::sample::{Better, Ended};
 use crate::base::units::{count, parse_duration, parse_percent, show_duration, show_si};
 use crate::edge::git::{Commit, GitError, Repository};
-use crate::judge::culprit::CANDIDATES_MAX;
 use crate::machine::connect;
-use crate::machine::host::{Cancel, Command, FileOp, FileReply, Holder, Host, HostErrorKind};
+use crate::machine::host::{Cancel, Command, Holder, Host};
 use crate::report::bisect::{BisectCommit, BisectReport, CurvePoint, replay_log, text};
 use crate::run::progress::say;
 use crate::run::strategy::bisect::{BisectAnswer, BisectSettings, BisectStep, Bisection, expected};
 
 /// The exit status with which a command says that this commit cannot be measured; git's.
 const UNTESTABLE_STATUS: i32 = 125;
-/// Bytes of a file of commits, of values, or of the state of a bisection.
-const FILE_BYTES_MAX: usize = 64 << 20;
 /// Bytes of each stream of the command that are kept.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a name of a commit.
-const ID_BYTES_MAX: usize = 200;
-/// A prefix of a commit's name that stands for it.
-const PREFIX_CHARS_MIN: usize = 7;
-/// For one call of git.
-const GIT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Merges within merges that are gone into.
 const MERGES_MAX: usize = 10;
 /// Measurements beyond which a search is given up, where no budget is given.
@@ -148,35 +143,6 @@ fn interrupts() -> Result<impl Future<Output = ()>, Stop> {
     })
 }
 
-/// What is bisected.
-struct Line {
-    /// The good end first.
-    commits: Vec<LineCommit>,
-    repository: Option<Repository>,
-}
-
-#[derive(Clone)]
-struct LineCommit {
-    id: String,
-    /// None where there is no repository.
-    git: Option<Commit>,
-}
-
-/// A line of the state: how one measurement ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entry {
-    commit: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    value: Option<f64>,
-    /// Why there is no value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    failed: Option<String>,
-    /// The command said that this commit cannot be measured.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    is_untestable: bool,
-    seconds: f64,
-}
-
 async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
     let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
     let host = connect::local("local", lock)?;
@@ -196,12 +162,18 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
     let here = std::env::current_dir()
         .map_err(|error| Stop::message(format!("the current folder cannot be read: {error}")))?;
     let state = here.join(&args.state);
-    let line = line(args, host, &here, &state).await?;
+    let asked = LineOptions {
+        good: args.good.as_deref(),
+        bad: args.bad.as_deref(),
+        repo: args.repo.as_deref(),
+        commits: args.commits.as_deref(),
+    };
+    let line = line(asked, host, &here, &state).await?;
     let history = match &args.history {
         Some(path) => read_history(host, &here.join(path), &line.commits).await?,
         None => Vec::new(),
     };
-    let journal = Journal::open(host, &state, args, &line.commits).await?;
+    let journal = Journal::open(host, &state, &args.measure, args.seed, &line.commits).await?;
     let settings = BisectSettings {
         min_effect,
         seed: args.seed,
@@ -229,236 +201,6 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
     let result = work.find(line, &history).await;
     lock.release().await;
     result
-}
-
-/// Reads the commits, of a file or of the repository.
-async fn line(args: &BisectArgs, host: &dyn Host, here: &Path, state: &Path) -> Result<Line, Stop> {
-    if let Some(path) = &args.commits {
-        let text = read(host, &here.join(path)).await?;
-        let ids = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let ids: Vec<String> = ids.map(str::to_owned).collect();
-        if let Some(id) = ids.iter().find(|id| !is_plain(id)) {
-            return Err(Stop::message(format!(
-                "`{id}` in `{}` is no name of a commit: letters, digits and `._/+~^@-` only",
-                path.display()
-            )));
-        }
-        let place = |end: &Option<String>, otherwise: usize| match end {
-            None => Ok(otherwise),
-            Some(end) => find(&ids, end)
-                .ok_or_else(|| Stop::message(format!("`{end}` is not in `{}`", path.display()))),
-        };
-        let good = place(&args.good, 0)?;
-        let bad = place(&args.bad, ids.len().saturating_sub(1))?;
-        if good >= bad {
-            return Err(Stop::message(format!(
-                "the good end comes before the bad one: `{}` holds one commit a line, oldest first",
-                path.display()
-            )));
-        }
-        let commits = ids[good..=bad].iter().map(|id| LineCommit {
-            id: id.clone(),
-            git: None,
-        });
-        return limited(Line {
-            commits: commits.collect(),
-            repository: None,
-        });
-    }
-    let (Some(good), Some(bad)) = (&args.good, &args.bad) else {
-        return Err(Stop::message("name both ends: `--good REV --bad REV`"));
-    };
-    let repo = args.repo.as_deref().unwrap_or(".");
-    let repository = Repository::open(repo, &state.join("git"), GIT_TIMEOUT)?;
-    let (good_commit, bad_commit) = (repository.resolve(good)?, repository.resolve(bad)?);
-    let base = repository.merge_base(&good_commit.id, &bad_commit.id)?;
-    if base.as_ref() != Some(&good_commit.id) || good_commit.id == bad_commit.id {
-        let remedy = match base {
-            Some(base) if base == bad_commit.id => {
-                format!("did you mean `--good {bad} --bad {good}`?")
-            }
-            Some(base) => format!("measure where they part: `--good {}`", base.short()),
-            None => "they have no commit in common".to_owned(),
-        };
-        return Err(Stop::message(format!(
-            "`{good}` does not come before `{bad}`; {remedy}"
-        )));
-    }
-    let mut commits = vec![good_commit];
-    commits.extend(repository.first_parent_line(&commits[0].id, &bad_commit.id)?);
-    limited(Line {
-        commits: commits.into_iter().map(of_git).collect(),
-        repository: Some(repository),
-    })
-}
-
-fn limited(line: Line) -> Result<Line, Stop> {
-    match line.commits.len() > CANDIDATES_MAX {
-        true => Err(Stop::message(format!(
-            "{} are more than {CANDIDATES_MAX}: give ends that are closer",
-            count(line.commits.len(), "commit")
-        ))),
-        false => Ok(line),
-    }
-}
-
-fn of_git(commit: Commit) -> LineCommit {
-    LineCommit {
-        id: commit.id.to_string(),
-        git: Some(commit),
-    }
-}
-
-/// Names go into a command of a shell.
-fn is_plain(id: &str) -> bool {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || "._/+~^@-".contains(c);
-    id.len() <= ID_BYTES_MAX && !id.starts_with('-') && id.chars().all(is_fine)
-}
-
-/// The place of a commit by its name, or by a prefix that fits no other.
-fn find<T: AsRef<str>>(ids: &[T], name: &str) -> Option<usize> {
-    if let Some(place) = ids.iter().position(|id| id.as_ref() == name) {
-        return Some(place);
-    }
-    let fits = |(_, id): &(usize, &T)| id.as_ref().starts_with(name);
-    let mut found = ids.iter().enumerate().filter(fits);
-    match (found.next(), found.next()) {
-        (Some((place, _)), None) if name.len() >= PREFIX_CHARS_MIN => Some(place),
-        _ => None,
-    }
-}
-
-async fn read(host: &dyn Host, path: &Path) -> Result<String, Stop> {
-    let op = FileOp::Read {
-        path: path.to_owned(),
-        bytes_max: FILE_BYTES_MAX,
-    };
-    let reply = host.files(vec![op]).await.pop();
-    match reply {
-        Some(Ok(FileReply::Bytes(bytes))) => String::from_utf8(bytes)
-            .map_err(|_| Stop::message(format!("`{}` is not UTF-8", path.display()))),
-        Some(Err(error)) => Err(error.into()),
-        _ => Err(Stop::message(format!(
-            "`{}` cannot be read",
-            path.display()
-        ))),
-    }
-}
-
-/// The values of commits of the line. Other commits are told and left out.
-async fn read_history(
-    host: &dyn Host,
-    path: &Path,
-    line: &[LineCommit],
-) -> Result<Vec<(usize, f64)>, Stop> {
-    let text = read(host, path).await?;
-    let ids: Vec<&str> = line.iter().map(|commit| commit.id.as_str()).collect();
-    let exact: BTreeMap<&str, usize> = ids.iter().enumerate().map(|(at, id)| (*id, at)).collect();
-    let (mut values, mut others) = (Vec::new(), 0);
-    for (number, row) in (1..).zip(text.lines()) {
-        let row = row.trim();
-        let fields = row.rsplit_once(',');
-        let value = fields.and_then(|(commit, value)| {
-            let value: f64 = value
-                .trim()
-                .parse()
-                .ok()
-                .filter(|value: &f64| value.is_finite())?;
-            Some((commit.trim(), value))
-        });
-        match value {
-            Some((commit, value)) => {
-                match exact.get(commit).copied().or_else(|| find(&ids, commit)) {
-                    Some(at) => values.push((at, value)),
-                    None => others += 1,
-                }
-            }
-            None if number == 1 || row.is_empty() => {}
-            None => {
-                return Err(Stop::message(format!(
-                    "`{}`, line {number}: `{row}` is not `commit,value`",
-                    path.display()
-                )));
-            }
-        }
-    }
-    if others > 0 {
-        say(&format!(
-            "note: {} of other commits in `{}` left out",
-            count(others, "value"),
-            path.display()
-        ));
-    }
-    Ok(values)
-}
-
-/// What was measured so far, in a file of its own for each question.
-struct Journal {
-    path: PathBuf,
-    text: String,
-    /// What is not told to the search yet.
-    stored: VecDeque<Entry>,
-}
-
-impl Journal {
-    async fn open(
-        host: &dyn Host,
-        state: &Path,
-        args: &BisectArgs,
-        line: &[LineCommit],
-    ) -> Result<Journal, Stop> {
-        let ids: Vec<&str> = line.iter().map(|commit| commit.id.as_str()).collect();
-        let question = format!("{}\0{}\0{}", args.measure, args.seed, ids.join("\0"));
-        let name = format!("bisect-{}.jsonl", Key::of(question.as_bytes()).short());
-        let path = state.join(name);
-        let ops = vec![
-            FileOp::MakeDir {
-                path: state.to_owned(),
-            },
-            FileOp::Read {
-                path: path.clone(),
-                bytes_max: FILE_BYTES_MAX,
-            },
-        ];
-        let mut replies = host.files(ops).await.into_iter();
-        if let Some(Err(error)) = replies.next() {
-            return Err(error.into());
-        }
-        let text = match replies.next() {
-            Some(Ok(FileReply::Bytes(bytes))) => String::from_utf8_lossy(&bytes).into_owned(),
-            Some(Err(error)) if error.kind != HostErrorKind::NotFound => return Err(error.into()),
-            _ => String::new(),
-        };
-        let mut stored = VecDeque::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let entry = serde_json::from_str(line).map_err(|error| {
-                Diagnostic::error(format!("`{}`, line {number}: {error}", path.display()))
-                    .help("remove the file to begin anew")
-            })?;
-            stored.push_back(entry);
-        }
-        Ok(Journal { path, text, stored })
-    }
-
-    /// Durable before it is believed.
-    async fn add(&mut self, host: &dyn Host, entry: &Entry) -> Result<(), Stop> {
-        let line = serde_json::to_string(entry)
-            .map_err(|error| Stop::message(format!("a measurement cannot be kept: {error}")))?;
-        self.text.push_str(&line);
-        self.text.push('\n');
-        write(host, &self.path, &self.text).await
-    }
-}
-
-async fn write(host: &dyn Host, path: &Path, text: &str) -> Result<(), Stop> {
-    let op = FileOp::Replace {
-        path: path.to_owned(),
-        bytes: text.as_bytes().to_vec(),
-    };
-    match host.files(vec![op]).await.pop() {
-        Some(Err(error)) => Err(error.into()),
-        _ => Ok(()),
-    }
 }
 
 /// Marks for `git bisect replay`, in the order that git accepts.
@@ -931,30 +673,6 @@ impl Work<'_> {
         write(self.host, &path, &replay_log(&all, is_merge)).await?;
         Ok(path.display().to_string())
     }
-}
-
-/// The line inside a merge: where the branch parted, its commits, and the merge; None of any other commit.
-fn inside_of(
-    commit: &LineCommit,
-    repository: &Repository,
-) -> Result<Option<Vec<LineCommit>>, Stop> {
-    let Some(git) = &commit.git else {
-        return Ok(None);
-    };
-    let [main, branch] = &git.parents[..] else {
-        return Ok(None);
-    };
-    let Some(base) = repository.merge_base(main, branch)? else {
-        return Ok(None);
-    };
-    let side = repository.first_parent_line(main, branch)?;
-    if side.is_empty() {
-        return Ok(None);
-    }
-    let mut line = vec![of_git(repository.resolve(base.as_str())?)];
-    line.extend(side.into_iter().map(of_git));
-    line.push(commit.clone());
-    Ok(Some(line))
 }
 
 /// The one number of an output.
