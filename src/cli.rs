@@ -24,6 +24,8 @@ mod sides;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::base::units::parse_duration;
+use crate::config::matrix::{Matrix, REPEAT_MAX, Repeat};
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -119,12 +121,44 @@ pub struct Common {
     /// Where results are kept; `.matrix` beside the matrix file otherwise
     #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
     pub state: Option<PathBuf>,
+    /// Repetitions of each cell, instead of those of the matrix and its presets
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=REPEAT_MAX as i64))]
+    pub repeat: Option<u32>,
+    /// How long one measurement lasts (`{{ seconds }}`), instead of what the matrix says
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub seconds: Option<f64>,
     /// Seed for the order of cells, covering arrays and `null` machines
     #[arg(long, default_value_t = SEED)]
     pub seed: u64,
     /// Print one JSON document on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+impl Common {
+    /// What the command line says goes before what the matrix and its presets do.
+    fn overrule(&self, matrix: &mut Matrix) {
+        if let Some(n) = self.repeat {
+            matrix.run.repeat = Repeat::times(n);
+            matrix
+                .presets
+                .iter_mut()
+                .for_each(|preset| preset.repeat = None);
+        }
+        if let Some(seconds) = self.seconds {
+            matrix.run.seconds = seconds;
+            matrix
+                .presets
+                .iter_mut()
+                .for_each(|preset| preset.seconds = None);
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let duration = parse_duration(text).filter(|duration| !duration.is_zero());
+    let duration = duration.ok_or_else(|| "a duration such as `2s`, `500ms` or `2m`".to_owned());
+    duration.map(|duration| duration.as_secs_f64())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -12,7 +12,7 @@ use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Via};
 use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
-use crate::edge::parse::Parser;
+use crate::edge::parse::{Parser, Reader, fail_pattern};
 use crate::edge::store::{Store, StoreErrorKind};
 use crate::plan::cell::{CellChoice, values_of};
 use crate::plan::dag::{self, Plan};
@@ -32,7 +32,8 @@ pub struct Loaded {
     folder: PathBuf,
     /// Absolute.
     pub state: PathBuf,
-    pub parser: Parser,
+    /// How outputs are read, one for each `[[run]]`.
+    pub readers: Vec<Reader>,
     /// Parsers of the monitors that are programs, in their order.
     pub monitors: Vec<Parser>,
     /// Profiles by machine.
@@ -264,8 +265,9 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     };
     show::diagnostics(&diagnostics, sources);
     matrix.here = here(&folder)?;
-    let (parser, monitors) = parsers(&matrix)?;
-    directions(&mut matrix, &parser)?;
+    let (readers, monitors) = readers(&matrix)?;
+    directions(&mut matrix, &readers)?;
+    common.overrule(&mut matrix);
     let profiles = profiles(&matrix, &folder, sources)?;
     let mut only = Vec::new();
     for text in &common.only {
@@ -290,7 +292,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         folder,
         artifacts: Artifacts::new(&state),
         state,
-        parser,
+        readers,
         monitors,
         profiles,
     })
@@ -348,10 +350,29 @@ fn profiles(
     Ok(chains)
 }
 
-/// The parser of `[run]`, and those of the monitors that are programs.
-fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
-    let run = parser(&matrix.run.parser);
-    let (mut monitors, mut problems) = (Vec::new(), Vec::new());
+/// How the output of each `[[run]]` is read, and those of the monitors that are programs.
+fn readers(matrix: &Matrix) -> Result<(Vec<Reader>, Vec<Parser>), Stop> {
+    let (mut readers, mut monitors, mut problems) = (Vec::new(), Vec::new(), Vec::new());
+    for case in &matrix.run.cases {
+        let mut reader = Reader {
+            parsers: Vec::new(),
+            fail_pattern: None,
+            fail_when: case.fail.when.clone(),
+        };
+        for declared in &case.parsers {
+            match parser(declared) {
+                Ok(parser) => reader.parsers.push(parser),
+                Err(found) => problems.extend(found),
+            }
+        }
+        if let Some(pattern) = &case.fail.pattern {
+            match fail_pattern(&pattern.value) {
+                Ok(regex) => reader.fail_pattern = Some(regex),
+                Err(why) => problems.push(Diagnostic::error(why).at(pattern.span, "declared here")),
+            }
+        }
+        readers.push(reader);
+    }
     for monitor in &matrix.monitors {
         match monitor {
             // Ended by us: how long it took says nothing.
@@ -367,21 +388,19 @@ fn parsers(matrix: &Matrix) -> Result<(Parser, Vec<Parser>), Stop> {
             Monitor::File { .. } => {}
         }
     }
-    match run {
-        Ok(parser) if problems.is_empty() => Ok((parser, monitors)),
-        Ok(_) => Err(Stop::usage(problems)),
-        Err(own) => {
-            problems.splice(0..0, own);
-            Err(Stop::usage(problems))
-        }
+    match problems.is_empty() {
+        true => Ok((readers, monitors)),
+        false => Err(Stop::usage(problems)),
     }
 }
 
 /// Settles which direction of each metric is better: what the matrix says, else what its parser knows.
-fn directions(matrix: &mut Matrix, parser: &Parser) -> Result<(), Stop> {
+fn directions(matrix: &mut Matrix, readers: &[Reader]) -> Result<(), Stop> {
     let mut problems = Vec::new();
     for metric in &mut matrix.metrics {
-        metric.better = metric.better.or_else(|| parser.better(&metric.from.text));
+        let mut known = readers.iter();
+        let known = || known.find_map(|reader| reader.better(&metric.from.text));
+        metric.better = metric.better.or_else(known);
         if metric.better.is_none() {
             let name = &metric.name;
             let problem = format!("nobody says which direction of `{name}` is better");

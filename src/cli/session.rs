@@ -123,7 +123,7 @@ pub fn settings<'a>(
         retries_builds: selection.failed,
         arguments: arguments.join(" "),
         state: &loaded.state,
-        parser: &loaded.parser,
+        readers: &loaded.readers,
         monitors: &loaded.monitors,
     }
 }

@@ -292,6 +292,15 @@ impl<'a> Checker<'a> {
         for when in self.matrix.metrics.iter().filter_map(|m| m.when.as_ref()) {
             self.expr(when);
         }
+        for when in self
+            .matrix
+            .run
+            .cases
+            .iter()
+            .filter_map(|it| it.when.as_ref())
+        {
+            self.expr(when);
+        }
         let presets = self.matrix.presets.iter().filter_map(|p| p.repeat.as_ref());
         for repeat in presets.chain([&self.matrix.run.repeat]) {
             let Some(until) = &repeat.until else { continue };
@@ -347,7 +356,9 @@ impl<'a> Checker<'a> {
             "commit",
             "free_port",
         ];
-        self.argv(&matrix.run.command, &in_run, all);
+        for argv in matrix.run.commands() {
+            self.argv(argv, &in_run, all);
+        }
         for monitor in &matrix.monitors {
             match monitor {
                 Monitor::Command { command, .. } => self.argv(command, &in_run, all),

@@ -17,6 +17,8 @@ pub const VALUES_MAX: usize = 60_000;
 pub const LIST_MAX: usize = 1_000;
 /// Repetitions of one cell.
 pub const REPEAT_MAX: u64 = 10_000;
+/// Runs of a command before it is measured.
+pub const WARMUP_MAX: u64 = 1_000;
 /// Most measurements or builds at the same time on one machine.
 pub const SLOTS_MAX: u64 = 64;
 /// The label of the version when no `--version` is given.
@@ -251,11 +253,12 @@ pub struct Setup {
     pub span: Span,
 }
 
-/// The measuring command.
+/// How cells are measured.
 #[derive(Clone, Debug)]
 pub struct Run {
-    pub command: Argv,
-    pub parser: ParserDecl,
+    /// Each `[[run]]`; a cell has the first whose `when` holds. Never empty.
+    pub cases: Vec<RunCase>,
+    /// The longest of theirs.
     pub timeout: Duration,
     pub repeat: Repeat,
     /// What `{{ seconds }}` stands for: how long one measurement lasts.
@@ -267,10 +270,40 @@ pub struct Run {
 }
 
 impl Run {
-    /// All that is run to measure a cell.
+    /// All that is run to measure cells.
     pub fn commands(&self) -> impl Iterator<Item = &Argv> {
-        std::iter::once(&self.command)
+        let cases = self.cases.iter();
+        cases.flat_map(|case| case.prepare.iter().chain([&case.command]))
     }
+}
+
+/// One way of measuring: a command and how its output is read.
+#[derive(Clone, Debug)]
+pub struct RunCase {
+    pub name: Option<String>,
+    /// The cells that it is for; all that no earlier one is for where it is not said.
+    pub when: Option<Expr>,
+    pub command: Argv,
+    /// Never empty.
+    pub parsers: Vec<ParserDecl>,
+    /// Commands before each measurement and each warm-up, in the same folder.
+    pub prepare: Vec<Argv>,
+    /// How often the command is run before it is measured.
+    pub warmup: u32,
+    pub timeout: Duration,
+    pub fail: FailRules,
+    /// What it prints on standard output is read and dropped.
+    pub is_silent: bool,
+    pub span: Span,
+}
+
+/// What tells that a program has failed, whatever its exit status.
+#[derive(Clone, Debug, Default)]
+pub struct FailRules {
+    /// A regular expression of what it prints.
+    pub pattern: Option<At<String>>,
+    /// An expression over its readings.
+    pub when: Option<Expr>,
 }
 
 /// How findings are measured again before they are reported as confirmed.

@@ -12,6 +12,8 @@ use crate::base::diag::{Diagnostic, Span};
 pub const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of what one template gives.
 pub const RENDERED_BYTES_MAX: usize = 1 << 20;
+/// Words that one list gives.
+const WORDS_MAX: usize = 10_000;
 /// Steps that one rendering may take: endless loops end here.
 const FUEL_MAX: u64 = 100_000;
 
@@ -94,6 +96,22 @@ impl std::fmt::Display for Derived {
     }
 }
 
+/// The value, if it is no list and no map: what Python would print of those is no word of a command, and a
+/// small text can make lists of lists that would fill any memory.
+fn scalar(value: &Value) -> Result<&Value, minijinja::Error> {
+    let what = match value.kind() {
+        ValueKind::Seq | ValueKind::Iterable => {
+            "a list cannot stand in a text: write `| words` behind it, or `| join(' ')`"
+        }
+        ValueKind::Map => "a value with fields cannot stand in a text: name one of its fields",
+        _ => return Ok(value),
+    };
+    Err(minijinja::Error::new(
+        minijinja::ErrorKind::InvalidOperation,
+        what,
+    ))
+}
+
 /// A boolean is written as a matrix writes it, not as Python does.
 fn plain(value: &Value) -> Value {
     match value.kind() {
@@ -120,9 +138,16 @@ impl Default for Engine {
         env.set_fuel(Some(FUEL_MAX));
         env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         env.set_formatter(|out, state, value| {
-            minijinja::escape_formatter(out, state, &plain(value))
+            minijinja::escape_formatter(out, state, &plain(scalar(value)?))
         });
-        env.add_filter("string", |value: &Value| plain(value).to_string());
+        env.add_filter("optional", |value: &Value| optional(value));
+        env.add_filter("words", |value: &Value| split_value(value));
+        env.add_filter("join", |value: &Value, joiner: Option<&str>| {
+            join(value, joiner)
+        });
+        env.add_filter("string", |value: &Value| {
+            scalar(value).map(|value| plain(value).to_string())
+        });
         Engine {
             env,
             count: 0,
@@ -239,6 +264,82 @@ impl Engine {
             .and_then(|compiled| compiled.eval(&context.0))
             .map(Derived)
             .map_err(|error| in_words(&error))
+    }
+}
+
+/// Stands in a rendered word that is to be left out.
+const LEFT_OUT: char = '\u{2}';
+/// Stands in a rendered word where one word ends and the next begins.
+const NEXT_WORD: char = '\u{3}';
+
+/// Characters that values cannot hold: they have a meaning in rendered words.
+pub fn is_reserved(c: char) -> bool {
+    ('\u{1}'..=NEXT_WORD).contains(&c)
+}
+
+/// `{{ … | optional }}`: the word is left out where the value is empty, `false` or none; `true` adds nothing.
+fn optional(value: &Value) -> String {
+    match value.kind() {
+        ValueKind::Undefined | ValueKind::None => LEFT_OUT.to_string(),
+        ValueKind::Bool => match value.is_true() {
+            true => String::new(),
+            false => LEFT_OUT.to_string(),
+        },
+        _ => match value.to_string() {
+            text if text.is_empty() => LEFT_OUT.to_string(),
+            text => text,
+        },
+    }
+}
+
+/// `{{ … | words }}`: a word each of a list, or of a text that is split as a shell would; none of an empty one.
+fn split_value(value: &Value) -> Result<String, minijinja::Error> {
+    let wrong =
+        |text: &str| minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, text.to_owned());
+    let words: Vec<String> = match value.as_str() {
+        Some(text) => split_words(text).ok_or_else(|| wrong("a quote is not closed"))?,
+        None if value.kind() == ValueKind::Seq => {
+            let items = value.try_iter()?;
+            let items = items
+                .take(WORDS_MAX)
+                .map(|item| Ok(plain(scalar(&item)?).to_string()));
+            items.collect::<Result<_, minijinja::Error>>()?
+        }
+        None => return Err(wrong("`words` takes a list or a text")),
+    };
+    match words.is_empty() {
+        true => Ok(LEFT_OUT.to_string()),
+        false => Ok(words.join(&NEXT_WORD.to_string())),
+    }
+}
+
+/// The items of a list, which are no lists, with a text between them.
+fn join(value: &Value, joiner: Option<&str>) -> Result<String, minijinja::Error> {
+    let mut text = String::new();
+    for (index, item) in value.try_iter()?.enumerate() {
+        if index > 0 {
+            text.push_str(joiner.unwrap_or(""));
+        }
+        text.push_str(&plain(scalar(&item)?).to_string());
+        if text.len() > RENDERED_BYTES_MAX {
+            let what = format!("it gives more than {RENDERED_BYTES_MAX} bytes");
+            return Err(minijinja::Error::new(
+                minijinja::ErrorKind::InvalidOperation,
+                what,
+            ));
+        }
+    }
+    Ok(text)
+}
+
+/// The words that a rendered word of a command becomes: mostly one.
+pub fn words_of(rendered: String) -> Vec<String> {
+    if rendered.contains(LEFT_OUT) {
+        return Vec::new();
+    }
+    match rendered.contains(NEXT_WORD) {
+        true => rendered.split(NEXT_WORD).map(str::to_owned).collect(),
+        false => vec![rendered],
     }
 }
 
@@ -454,6 +555,54 @@ mod tests {
                 .unwrap_err()
                 .contains("fuel")
         );
+    }
+
+    #[test]
+    fn lists_of_lists_fill_no_memory() {
+        let mut engine = Engine::default();
+        let ten = "[a,a,a,a,a,a,a,a,a,a]";
+        let sets: String = (0..14).map(|_| format!("{{% set a = {ten} %}}")).collect();
+        for use_of_it in [
+            "{{ a }}",
+            "{{ a | string }}",
+            "{{ a | words }}",
+            "{{ a | join }}",
+        ] {
+            let text = format!("{{% set a = 1 %}}{sets}{use_of_it}");
+            let template = engine.template(&text, nowhere()).unwrap();
+            assert!(
+                engine.render(&template, &Context::default()).is_err(),
+                "{use_of_it}"
+            );
+        }
+        let template = engine
+            .template("{{ 'x' * 99999 * 20 }}", nowhere())
+            .unwrap();
+        let error = engine.render(&template, &Context::default()).unwrap_err();
+        assert!(error.contains("more than 1048576 bytes"), "{error}");
+    }
+
+    #[test]
+    fn words_disappear_and_become_several() {
+        let mut engine = Engine::default();
+        let mut check = |text: &str, words: &[&str]| {
+            let template = engine.template(text, nowhere()).unwrap();
+            let mut context = Context::default();
+            context.set("empty", "");
+            context.set("no", false);
+            context.set("yes", true);
+            context.set("x", "a b");
+            let rendered = engine.render(&template, &context).unwrap();
+            assert_eq!(words_of(rendered), words, "{text}");
+        };
+        check("--flag{{ yes | optional }}", &["--flag"]);
+        check("--flag{{ no | optional }}", &[]);
+        check("--x={{ x | optional }}", &["--x=a b"]);
+        check("--x={{ empty | optional }}", &[]);
+        check("{{ '-p' if no else '' }}", &[""]);
+        check("{{ x | words }}", &["a", "b"]);
+        check("{{ ['-n', 4, yes] | words }}", &["-n", "4", "true"]);
+        check("{{ (['-p'] if no else []) | words }}", &[]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use toml::de::DeValue;
 
 use super::read::{Problems, TomlNode};
+use super::template::is_reserved;
 use crate::base::diag::{At, Diagnostic};
 
 /// Fields of a zipped value.
@@ -129,6 +130,13 @@ pub fn read(node: &TomlNode, problems: &mut Problems) -> Option<At<AxisValue>> {
 
 fn scalar(node: &TomlNode, problems: &mut Problems) -> Option<Scalar> {
     match node.value {
+        DeValue::String(text) if text.contains(is_reserved) => {
+            node.wrong(
+                "a text without the control characters U+0001 to U+0003",
+                problems,
+            );
+            None
+        }
         DeValue::String(text) => Some(Scalar::Text(text.to_string())),
         DeValue::Boolean(value) => Some(Scalar::Boolean(*value)),
         DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {

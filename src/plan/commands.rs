@@ -10,7 +10,7 @@ use super::scope::Scope;
 use super::steps::Subject;
 use crate::base::diag::Diagnostic;
 use crate::config::matrix::{Argv, MetricDecl, Monitor, SLOTS_MAX, SummaryRule};
-use crate::config::template::{Context, Template};
+use crate::config::template::{Context, Template, words_of};
 
 /// Where steps of one machine live.
 #[derive(Clone, Debug, Default)]
@@ -130,7 +130,30 @@ impl Plan<'_> {
         places: &Places,
     ) -> Result<Words, Diagnostic> {
         let context = self.run_context(cell, round, seed, slot, places);
-        self.argv(&self.matrix.run.command, cell, &context)
+        let case = &self.matrix.run.cases[self.case_of(cell)?];
+        self.argv(&case.command, cell, &context)
+    }
+
+    /// The commands before each measurement of a cell.
+    pub fn prepare_commands(
+        &self,
+        cell: u32,
+        round: u32,
+        seed: u64,
+        slot: usize,
+        places: &Places,
+    ) -> Result<Vec<Words>, Diagnostic> {
+        let context = self.run_context(cell, round, seed, slot, places);
+        let case = &self.matrix.run.cases[self.case_of(cell)?];
+        let commands = case.prepare.iter();
+        commands
+            .map(|argv| self.argv(argv, cell, &context))
+            .collect()
+    }
+
+    /// Which `[[run]]` a cell has, by number.
+    pub fn case_of(&self, cell: u32) -> Result<usize, Diagnostic> {
+        case_of(self.scope(), self.cells.cell(cell as usize))
     }
 
     /// All monitors beside it, in the order of the file.
@@ -276,13 +299,32 @@ impl Plan<'_> {
     }
 
     fn argv(&self, argv: &Argv, cell: u32, context: &Context) -> Result<Words, Diagnostic> {
-        argv.words
-            .iter()
-            .map(|word| self.text(word, cell, context))
-            .collect()
+        let mut words = Vec::with_capacity(argv.words.len());
+        for word in &argv.words {
+            words.extend(words_of(self.rendered(word, cell, context)?));
+        }
+        match words.is_empty() {
+            true => Err(Diagnostic::error("no word of this command is left")
+                .at(argv.span, "here")
+                .help(format!(
+                    "in the cell {}",
+                    self.cells.name(self.cells.cell(cell as usize))
+                ))),
+            false => Ok(words),
+        }
     }
 
     fn text(
+        &self,
+        template: &Template,
+        cell: u32,
+        context: &Context,
+    ) -> Result<String, Diagnostic> {
+        let text = self.rendered(template, cell, context)?;
+        Ok(words_of(text).join(" "))
+    }
+
+    fn rendered(
         &self,
         template: &Template,
         cell: u32,
@@ -298,6 +340,27 @@ impl Plan<'_> {
             context,
         )
     }
+}
+
+/// Which `[[run]]` a cell has: the first whose `when` holds.
+pub fn case_of(scope: Scope, cell: &[u16]) -> Result<usize, Diagnostic> {
+    let all: Vec<usize> = (0..cell.len()).collect();
+    let run = &scope.matrix.run;
+    for (index, case) in run.cases.iter().enumerate() {
+        let is_for = match &case.when {
+            None => true,
+            Some(when) => scope.test(when, cell, &scope.axes_of(&when.mentions))?,
+        };
+        if is_for {
+            return Ok(index);
+        }
+    }
+    Err(Diagnostic::error("no `[[run]]` is for some of the cells")
+        .at(run.span, "the first of them")
+        .help(format!(
+            "such as {}: exclude it, or add a `[[run]]` without `when`",
+            scope.name_of(cell, &all)
+        )))
 }
 
 /// A whole number of seconds is written without a point: not every program reads `1.0`.

@@ -13,7 +13,7 @@ use super::scope::Scope;
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::{Key, KeyHasher};
-use crate::config::matrix::{Argv, ParserDecl};
+use crate::config::matrix::Argv;
 use crate::config::template::{Context, Template};
 
 /// The value of one input in a cell, as text; None where the cell has no such input.
@@ -137,15 +137,28 @@ impl<'a> Inputs<'a> {
         });
     }
 
-    pub fn parser(&mut self, parser: &ParserDecl) {
-        let options = parser
-            .options
-            .iter()
-            .map(|(name, value)| format!(" {}={value}", name.value));
-        self.constant(
-            "parser",
-            parser.kind.value.clone() + &options.collect::<String>(),
-        );
+    /// As [`Inputs::words`], in the cells for which `is_of` holds, which depends on `more` axes.
+    pub fn words_where(
+        &mut self,
+        what: &str,
+        argv: &'a Argv,
+        builtins: &'a Context,
+        more: &[usize],
+        is_of: impl Fn(&[u16]) -> Result<bool, Diagnostic> + Copy + 'a,
+    ) {
+        let scope = self.scope;
+        for (index, word) in argv.words.iter().enumerate() {
+            let own = scope.axes_of(&word.mentions);
+            let axes = own.iter().chain(more).copied().collect();
+            self.add_optional(
+                format!("{what}, word {}", index + 1),
+                axes,
+                move |cell| match is_of(cell)? {
+                    true => render(scope, word, cell, &own, builtins).map(Some),
+                    false => Ok(None),
+                },
+            );
+        }
     }
 
     fn push(&mut self, name: String, axes: Vec<usize>, value: KeyValue<'a>, purpose: Purpose) {

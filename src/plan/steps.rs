@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use super::cell::Cells;
-use super::commands::set_seconds;
+use super::commands::{case_of, set_seconds};
 use super::key::{Inputs, render};
 use super::programs::{WordPlace, has_names, names_in};
 use super::projection::{Memo, Numbering, Projection};
@@ -13,7 +13,7 @@ use super::scope::Scope;
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::Key;
-use crate::config::matrix::{Argv, INSTALLED, Matrix, Setup};
+use crate::config::matrix::{Argv, INSTALLED, Matrix, ParserDecl, Setup};
 use crate::config::template::{Context, Template};
 
 /// Digests that come from the world, given to the planner as values.
@@ -450,14 +450,9 @@ impl<'a> Maker<'a> {
 
     fn run_inputs(&self, setups: &[Rc<Shared>], subjects: &Subjects) -> Inputs<'a> {
         let mut inputs = Inputs::new(self.scope());
-        inputs.words("run command", &self.matrix.run.command, self.placeholders);
-        self.content(
-            &mut inputs,
-            "run command",
-            &self.matrix.run.command,
-            WordPlace::First,
-        );
-        inputs.parser(&self.matrix.run.parser);
+        for index in 0..self.matrix.run.cases.len() {
+            self.case(&mut inputs, index);
+        }
         self.environment(&mut inputs);
         self.machine_name(&mut inputs);
         let (cells, digests) = (self.cells, self.digests);
@@ -511,9 +506,56 @@ impl<'a> Maker<'a> {
         inputs
     }
 
+    /// The inputs of one `[[run]]`, which only its cells have. Each cell has one of them, so that names need
+    /// not tell them apart: what moves to a `[[run]]` of its own keeps its results.
+    fn case(&self, inputs: &mut Inputs<'a>, index: usize) {
+        let (matrix, scope) = (self.matrix, self.scope());
+        let case = &matrix.run.cases[index];
+        let is_only = matrix.run.cases.len() == 1 && case.when.is_none();
+        let whens = matrix.run.cases[..=index].iter();
+        let whens = whens.filter_map(|case| case.when.as_ref());
+        let axes: Vec<usize> = match is_only {
+            true => Vec::new(),
+            false => whens
+                .flat_map(|when| scope.axes_of(&when.mentions))
+                .collect(),
+        };
+        let is_of = move |cell: &[u16]| Ok(is_only || case_of(scope, cell)? == index);
+        let commands = [("run command".to_owned(), &case.command)];
+        let prepare = case.prepare.iter().enumerate();
+        let prepare =
+            prepare.map(|(number, argv)| (format!("prepare command {}", number + 1), argv));
+        for (what, argv) in commands.into_iter().chain(prepare) {
+            inputs.words_where(&what, argv, self.placeholders, &axes, is_of);
+            self.content_where(inputs, &what, argv, WordPlace::First, &axes, is_of);
+        }
+        let mut constants = vec![("parser", parsers_text(&case.parsers))];
+        if case.warmup > 0 {
+            constants.push(("warmup", case.warmup.to_string()));
+        }
+        for (name, value) in constants {
+            inputs.add_optional(name, axes.clone(), move |cell| {
+                Ok(is_of(cell)?.then(|| value.clone()))
+            });
+        }
+    }
+
     /// The content of the programs and files that a command names, as far as `[requires]` does not name
     /// them anyway. `first`: what its first word is taken for.
     fn content(&self, inputs: &mut Inputs<'a>, what: &str, argv: &'a Argv, first: WordPlace) {
+        self.content_where(inputs, what, argv, first, &[], |_| Ok(true));
+    }
+
+    /// As [`Maker::content`], in the cells for which `is_of` holds, which depends on `more` axes.
+    fn content_where(
+        &self,
+        inputs: &mut Inputs<'a>,
+        what: &str,
+        argv: &'a Argv,
+        first: WordPlace,
+        more: &[usize],
+        is_of: impl Fn(&[u16]) -> Result<bool, Diagnostic> + Copy + 'a,
+    ) {
         let scope = self.scope();
         for (index, word) in argv.words.iter().enumerate() {
             let place = if index == 0 { first } else { WordPlace::Later };
@@ -521,7 +563,8 @@ impl<'a> Maker<'a> {
                 continue;
             }
             let own = scope.axes_of(&word.mentions);
-            let axes = self.machine.iter().chain(&own).copied().collect();
+            let axes = self.machine.iter().chain(&own).chain(more);
+            let axes = axes.copied().collect();
             let (cells, digests, placeholders) = (self.cells, self.digests, self.placeholders);
             let machine = self.machine.clone();
             let required = &self.matrix.requires.commands;
@@ -530,6 +573,9 @@ impl<'a> Maker<'a> {
                 WordPlace::Later => format!("{what}, file of word {}", index + 1),
             };
             inputs.add_optional(name, axes, move |cell| {
+                if !is_of(cell)? {
+                    return Ok(None);
+                }
                 let text = render(scope, word, cell, &own, placeholders)?;
                 let label = machine.first().map_or("", |&axis| cells.label(cell, axis));
                 let tools = digests.tools(label);
@@ -690,6 +736,16 @@ impl<'a> Maker<'a> {
         }
         Ok(runs)
     }
+}
+
+/// Parsers and their options as they stand in keys.
+fn parsers_text(parsers: &[ParserDecl]) -> String {
+    let text = |parser: &ParserDecl| {
+        let options = parser.options.iter();
+        let options = options.map(|(name, value)| format!(" {}={value}", name.value));
+        parser.kind.value.clone() + &options.collect::<String>()
+    };
+    parsers.iter().map(text).collect::<Vec<_>>().join("; ")
 }
 
 /// All texts of a set-up.

@@ -225,7 +225,7 @@ impl StepTimes {
                 .extend(duration.map(|duration| (*key, duration)));
         }
         // A declared duration of this preset says more than what other presets took.
-        let mut words = plan.matrix.run.command.words.iter();
+        let mut words = plan.matrix.run.commands().flat_map(|argv| &argv.words);
         let declared = words.any(|word| word.mentions.iter().any(|name| name == "seconds"));
         for (kind, typical) in StepKind::ALL.into_iter().zip(&mut past.typical) {
             if kind == StepKind::Run && declared {

@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::setup::{Up, put_away};
 use super::tune;
 use crate::base::key::Key;
-use crate::edge::parse::Parser;
+use crate::edge::parse::Reader;
 use crate::edge::store::{
     self, NewAttempt, NewReading, Record, Recorded, SampleContext, StepKind, Store, StoreError,
     Writer, Written,
@@ -104,7 +104,7 @@ impl Site<'_> {
 pub struct Job<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,
-    pub parser: &'a Parser,
+    pub readers: &'a [Reader],
     pub around: &'a MachineSessions,
 }
 

@@ -10,7 +10,7 @@ use crate::base::sample::{Ended, Parsed, Reading};
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, settle};
 use crate::edge::store::{self, NewReading, SampleContext, StepKind};
 use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
-use crate::plan::commands::{MonitorWords, Words};
+use crate::plan::commands::{MonitorWords, Words, show_words};
 use crate::resolve::lookup::Failed;
 use crate::resolve::prepare::Machine;
 
@@ -19,10 +19,16 @@ use std::time::Instant;
 /// Readings of one run step that are kept beside the declared ones.
 const UNDECLARED_READINGS_MAX: usize = 256;
 
+/// Bytes of standard output that a log keeps of a program whose output is dropped.
+const SILENT_BYTES_MAX: usize = 4096;
+
 /// One measurement to be taken.
 struct Task<'a> {
     machine: &'a str,
     cell: u32,
+    case: usize,
+    /// Before each run of the command.
+    prepare: Vec<Words>,
     argv: Words,
     dir: String,
     monitors: Vec<MonitorWords>,
@@ -68,9 +74,12 @@ impl Executor<'_> {
                 let in_words = |diagnostic: Diagnostic| RunError::Template(diagnostic.message);
                 let command = plan.run_command(step.cell, round, seed, slot, places);
                 let monitors = plan.monitors(step.cell, round, seed, slot, places);
+                let prepare = plan.prepare_commands(step.cell, round, seed, slot, places);
                 let task = Task {
                     machine: name,
                     cell: step.cell,
+                    case: plan.case_of(step.cell).map_err(in_words)?,
+                    prepare: prepare.map_err(in_words)?,
                     argv: self.job.around.on_cpus(name, command.map_err(in_words)?),
                     dir: places.run_dir(slot),
                     monitors: monitors.map_err(in_words)?,
@@ -173,8 +182,13 @@ impl Executor<'_> {
         let env = self.job.plan.environment(task.cell);
         let env = env.map_err(|diagnostic| (store::AttemptOutcome::Failed, diagnostic.message))?;
         make_dir(host, dir).await.map_err(infrastructure)?;
+        if let Err(error) = self.before_run(host, &task, &env, log).await {
+            leave_empty(host, dir).await.map_err(infrastructure)?;
+            return Err(error);
+        }
+        let case = &self.job.plan.matrix.run.cases[task.case];
         log.command(&task.argv);
-        let command = command(&task.argv, dir, &env, self.job.plan.matrix.run.timeout);
+        let command = command(&task.argv, dir, &env, case.timeout);
         let mut watches = self.start_monitors(host, task.monitors, dir, &env).await;
         let run = host.run(command, self.cancel.clone());
         let output = watches.beside(host, run).await;
@@ -183,6 +197,11 @@ impl Executor<'_> {
         let removed = leave_empty(host, dir).await;
         let output = output.map_err(infrastructure)?;
         removed.map_err(infrastructure)?;
+        let mut output = output;
+        if case.is_silent {
+            output.stdout.truncate(SILENT_BYTES_MAX);
+            output.truncated = false;
+        }
         log.output(&output);
         let outcome = match output.ended {
             Ended::Interrupted => {
@@ -202,12 +221,14 @@ impl Executor<'_> {
                 ),
             ));
         }
-        let parsed = self.job.parser.parse(&Input {
+        let input = Input {
             stdout: &output.stdout,
             stderr: &output.stderr,
             ended: output.ended,
             duration: Some(output.duration),
-        });
+        };
+        let reader = &self.job.readers[task.case];
+        let parsed = reader.read(&input, &self.job.plan.matrix.engine);
         match parsed {
             Parsed::Readings {
                 metrics,
@@ -223,6 +244,46 @@ impl Executor<'_> {
             }
             Parsed::Refused { reason } => Err((outcome, reason)),
         }
+    }
+
+    /// Warms up: each time the commands of `prepare`, then the command itself; and prepares once more for
+    /// the measurement.
+    async fn before_run(
+        &self,
+        host: &dyn Host,
+        task: &Task<'_>,
+        env: &[(String, String)],
+        log: &mut Log,
+    ) -> Result<(), (store::AttemptOutcome, String)> {
+        let case = &self.job.plan.matrix.run.cases[task.case];
+        for round in 0..=case.warmup {
+            let warmup = (round < case.warmup).then_some(&task.argv);
+            for argv in task.prepare.iter().chain(warmup) {
+                log.command(argv);
+                let command = command(argv, &task.dir, env, case.timeout);
+                let output = host.run(command, self.cancel.clone()).await;
+                let output =
+                    output.map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
+                if output.ended.is_success() {
+                    continue;
+                }
+                log.output(&output);
+                return Err(match output.ended {
+                    Ended::Interrupted => {
+                        (store::AttemptOutcome::Interrupted, "interrupted".to_owned())
+                    }
+                    ended => (
+                        store::AttemptOutcome::Failed,
+                        format!(
+                            "`{}` failed before the measurement: {ended}{}",
+                            show_words(argv),
+                            last_words(&output)
+                        ),
+                    ),
+                });
+            }
+        }
+        Ok(())
     }
 
     fn generate(

@@ -20,7 +20,7 @@ use super::strategy::confirm::Confirm;
 use super::strategy::missing::Missing;
 use super::strategy::{Knowledge, Next, Strategy};
 use crate::base::key::Key;
-use crate::edge::parse::Parser;
+use crate::edge::parse::{Parser, Reader};
 use crate::edge::store::{SessionStart, Store};
 use crate::machine::host::{Cancel, HostErrorKind};
 use crate::plan::dag::{self, Plan};
@@ -53,7 +53,7 @@ pub struct SessionSettings<'a> {
     pub arguments: String,
     /// The state folder, absolute.
     pub state: &'a Path,
-    pub parser: &'a Parser,
+    pub readers: &'a [Reader],
     /// Parsers of the monitors that are programs, in the order of the matrix.
     pub monitors: &'a [Parser],
 }
@@ -506,7 +506,7 @@ impl<'a> Engine<'_, 'a> {
         let job = Job {
             site: self.site,
             plan,
-            parser: self.session.settings.parser,
+            readers: self.session.settings.readers,
             around: &self.around,
         };
         let labels = plan

@@ -223,3 +223,125 @@ fn arguments_need_not_be_utf8() {
         );
     }
 }
+
+#[test]
+fn cells_have_commands_and_parsers_of_their_own() {
+    let two = r#"
+    [axes]
+    tool = ["a", "b"]
+    [[run]]
+    name = "json"
+    when = "tool == 'a'"
+    command = ["sh", "-c", "echo '{\"v\": 1}'", "{{ tool }}"]
+    parser = "json"
+    repeat = 2
+    [[run]]
+    command = ["sh", "-c", "echo v=2 w=3", "{{ tool }}"]
+    parser = ["time", { kind = "regex", pattern = 'v=(?P<v>\d+)' }]
+    [metrics.v]
+    better = "lower"
+    [metrics.real]
+    when = "tool == 'b'"
+    "#;
+    let lab = Lab::new(two);
+    let ran = lab.run();
+    ran.assert_code(0);
+    assert_eq!(ran.measured().len(), 4);
+    assert_eq!(
+        lab.count("SELECT count(*) FROM samples WHERE metric = 'real'"),
+        2
+    );
+    // The one is not touched by an edit of the other, nor by being the only one.
+    lab.write(&two.replace("echo v=2 w=3", "echo v=4 w=3"));
+    assert_eq!(lab.run().cells(), ["tool=b"]);
+    lab.write(&two.replace("when = \"tool == 'a'\"", "when = \"tool != 'b'\""));
+    assert!(lab.run().cells().is_empty(), "what was measured before");
+    // Each cell needs one.
+    lab.write(&two.replacen(
+        "[[run]]\n    command",
+        "[[run]]\n    when = \"tool == 'c'\"\n    command",
+        1,
+    ));
+    let ran = lab.run();
+    ran.assert_code(2);
+    assert!(
+        ran.errors()[0].contains("no `[[run]]` is for some of the cells"),
+        "{:?}",
+        ran.errors()
+    );
+}
+
+#[test]
+fn a_command_is_prepared_and_warmed_up() {
+    let line = "echo run >> $TMPDIR/log; ls; echo v=1";
+    let more = "prepare = [[\"sh\", \"-c\", \"echo prepare >> $TMPDIR/log\"], \"touch x\"]\nwarmup = 2\n[metrics.v]";
+    let lab = Lab::new(&repeated("1", line).replacen("[metrics.v]", more, 1));
+    lab.run().assert_code(0);
+    assert_eq!(
+        lab.log(),
+        ["prepare", "run", "prepare", "run", "prepare", "run"]
+    );
+    // What prepares is part of what is measured.
+    assert_eq!(lab.run().measured(), []);
+    lab.write(&repeated("1", line).replacen("[metrics.v]", &more.replace("touch x", "touch y"), 1));
+    assert_eq!(lab.run().measured().len(), 1);
+    // One that fails costs the sample.
+    lab.write(&repeated("1", line).replacen("[metrics.v]", &more.replace("touch x", "false"), 1));
+    let ran = lab.run();
+    ran.assert_code(3);
+    let reason = ran.failed().into_values().next().unwrap();
+    assert!(
+        reason.contains("`false` failed before the measurement: exit status 1"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn what_a_program_says_of_its_own_failure_refuses_the_sample() {
+    let check = |fail: &str, code: i32, part: &str| {
+        let text = repeated("1", "echo v=1 errors=3; echo half done >&2");
+        let lab = Lab::new(&text.replacen("[metrics.v]", &format!("{fail}\n[metrics.v]"), 1));
+        let ran = lab.run();
+        ran.assert_code(code);
+        let reasons = ran.failed().into_values().collect::<String>();
+        assert!(reasons.contains(part), "{reasons}");
+    };
+    check("fail = 'half'", 3, "`fail` matches: half done");
+    check(
+        "fail = { when = 'errors > 2' }",
+        3,
+        "`fail` holds: errors > 2",
+    );
+    check("fail = { pattern = 'panic', when = 'errors > 3' }", 0, "");
+}
+
+#[test]
+fn repetitions_and_seconds_of_the_command_line_go_before() {
+    let lab = Lab::new(&repeated(
+        "5",
+        "echo {{ seconds }} >> $TMPDIR/log; echo v=1",
+    ));
+    let run = |words: &[&str]| lab.start_with("matrix.toml", "events", words).wait();
+    assert_eq!(
+        run(&["--repeat", "2", "--seconds", "500ms"])
+            .measured()
+            .len(),
+        2
+    );
+    assert_eq!(lab.log(), ["0.5", "0.5"]);
+    assert_eq!(
+        run(&["--repeat", "3", "--seconds", "500ms"])
+            .measured()
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn much_output_of_a_timed_program_is_dropped() {
+    let lab = Lab::new(
+        "[run]\ncommand = 'head -c 80000000 /dev/zero'\nparser = 'time'\nrepeat = 1\n[metrics.real]\n",
+    );
+    lab.run().assert_code(0);
+    assert!(fs::metadata(lab.path(".matrix/matrix.db")).unwrap().len() < 1 << 20);
+}

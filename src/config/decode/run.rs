@@ -2,15 +2,21 @@
 
 use super::Decoder;
 use crate::base::diag::{At, Diagnostic, Span};
-use crate::config::matrix::{Argv, LIST_MAX, ParserDecl, REPEAT_MAX, Repeat, Run};
+use crate::config::matrix::{
+    Argv, FailRules, LIST_MAX, ParserDecl, REPEAT_MAX, Repeat, Run, RunCase, WARMUP_MAX,
+};
 use crate::config::read::{Table, TomlNode};
 use crate::config::template::split_words;
 
 use super::RUN_TIMEOUT;
 
+/// Parsers of one output.
+const PARSERS_MAX: usize = 8;
+
 impl Decoder<'_> {
+    /// `[run]`, or several `[[run]]`.
     pub(super) fn run(&mut self, top: &mut Table) -> Option<Run> {
-        let Some(mut table) = self.table(top, "run", "[run]") else {
+        let Some(node) = top.get("run") else {
             self.problems.push(
                 Diagnostic::error("there is no `[run]` table")
                     .at(top.span, "this file")
@@ -18,29 +24,131 @@ impl Decoder<'_> {
             );
             return None;
         };
-        let command = table.require("command", self.problems);
-        let command = command.and_then(|n| self.argv(&n));
-        let parser = self.required_parser(&mut table);
-        let timeout = self.duration(&mut table, "timeout", RUN_TIMEOUT);
+        let tables = match node.value.is_array() {
+            true => node.tables("[[run]]", self.problems),
+            false => node.table("[run]", self.problems).into_iter().collect(),
+        };
+        self.limit(&tables, LIST_MAX, "[[run]]");
+        if tables.is_empty() && node.value.is_array() {
+            node.wrong("at least one `[[run]]`", self.problems);
+        }
+        let mut run: Option<Run> = None;
+        for table in tables {
+            let (case, mut table) = self.run_case(table);
+            let Some(own) = &mut run else {
+                run = self.run_settings(case, &mut table);
+                table.finish(self.problems);
+                run.as_ref()?;
+                continue;
+            };
+            for key in ["repeat", "seconds", "max_age", "confirm"] {
+                if let Some(node) = table.get(key) {
+                    self.problems.push(
+                        Diagnostic::error(format!("`{key}` is the same for all cells"))
+                            .at(node.key, "in a later `[[run]]`")
+                            .help("write it in the first `[[run]]`, or in a preset"),
+                    );
+                }
+            }
+            table.finish(self.problems);
+            own.cases.extend(case);
+        }
+        let mut run = run?;
+        let timeouts = run.cases.iter().map(|case| case.timeout);
+        run.timeout = timeouts.max().unwrap_or(RUN_TIMEOUT);
+        Some(run)
+    }
+
+    fn run_settings(&mut self, case: Option<RunCase>, table: &mut Table) -> Option<Run> {
         let repeat = table
             .get("repeat")
             .and_then(|n| self.repeat(&n))
             .unwrap_or(Repeat::times(5));
         let seconds = table.get("seconds").and_then(|n| n.seconds(self.problems));
         let max_age = table.get("max_age").and_then(|n| n.duration(self.problems));
-        let confirm = self.confirm(&mut table);
-        let span = table.span;
-        table.finish(self.problems);
+        let confirm = self.confirm(table);
+        let case = case?;
         Some(Run {
-            command: command?,
-            parser: parser?,
-            timeout,
+            timeout: case.timeout,
+            cases: vec![case],
             repeat,
             seconds: seconds.unwrap_or(1.0),
             max_age,
             confirm,
-            span,
+            span: table.span,
         })
+    }
+
+    fn run_case<'a>(&mut self, mut table: Table<'a>) -> (Option<RunCase>, Table<'a>) {
+        let name = self.optional(&mut table, "name");
+        let when = self.optional_expr(&mut table, "when");
+        let command = table.require("command", self.problems);
+        let command = command.and_then(|n| self.argv(&n));
+        let parsers = table.require("parser", self.problems);
+        let parsers = parsers.and_then(|n| self.parsers(&n));
+        let prepare = self.command_list(&mut table, "prepare");
+        let warmup = table
+            .get("warmup")
+            .and_then(|n| n.integer(0, WARMUP_MAX, self.problems))
+            .unwrap_or(0) as u32;
+        let timeout = self.duration(&mut table, "timeout", RUN_TIMEOUT);
+        let fail = self.fail_rules(&mut table);
+        let streams = [("keep", false), ("null", true)];
+        let stdout = table.get("stdout").and_then(|n| self.one_of(&n, &streams));
+        let span = table.span;
+        let case = command.zip(parsers).map(|(command, parsers)| RunCase {
+            name,
+            when,
+            command,
+            // Where nothing that it prints is read, nothing of it is kept.
+            is_silent: stdout.unwrap_or(parsers.iter().all(|it| it.kind.value == "time")),
+            parsers,
+            prepare,
+            warmup,
+            timeout,
+            fail,
+            span,
+        });
+        (case, table)
+    }
+
+    /// One parser, or a list of them.
+    fn parsers(&mut self, node: &TomlNode) -> Option<Vec<ParserDecl>> {
+        if !node.value.is_array() {
+            return Some(vec![self.parser(node)?]);
+        }
+        let nodes = node.array("parsers", self.problems)?;
+        if nodes.is_empty() || nodes.len() > PARSERS_MAX {
+            node.wrong(
+                &format!("a list of 1 to {PARSERS_MAX} parsers"),
+                self.problems,
+            );
+            return None;
+        }
+        nodes.iter().map(|node| self.parser(node)).collect()
+    }
+
+    /// A regular expression, or a table of `pattern` and `when`.
+    fn fail_rules(&mut self, table: &mut Table) -> FailRules {
+        let mut rules = FailRules::default();
+        let Some(node) = table.get("fail") else {
+            return rules;
+        };
+        if node.value.is_str() {
+            rules.pattern = node.string(self.problems);
+            return rules;
+        }
+        if !node.value.is_table() {
+            let wanted = "a regular expression, or a table such as { when = \"errors > 0\" }";
+            node.wrong(wanted, self.problems);
+            return rules;
+        }
+        if let Some(mut table) = node.table("fail", self.problems) {
+            rules.pattern = table.get("pattern").and_then(|n| n.string(self.problems));
+            rules.when = self.optional_expr(&mut table, "when");
+            table.finish(self.problems);
+        }
+        rules
     }
 
     pub(super) fn repeat(&mut self, node: &TomlNode) -> Option<Repeat> {

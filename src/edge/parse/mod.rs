@@ -5,12 +5,14 @@ mod document;
 mod fio;
 mod json;
 mod perf;
+mod reader;
 mod regex;
 mod settle;
 mod text;
 
 use std::time::Duration;
 
+pub use reader::{Reader, fail_pattern};
 pub use settle::settle;
 
 use crate::base::diag::suggest;

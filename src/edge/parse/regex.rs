@@ -10,7 +10,7 @@ use crate::base::sample::Reading;
 use crate::base::unit;
 
 /// Memory of a compiled expression.
-const COMPILED_BYTES_MAX: usize = 1 << 20;
+pub const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// What is shown to somebody who gave no pattern.
 const EXAMPLE: &str = r"(?P<name>\w+): (?P<value>[0-9.]+)";
@@ -149,7 +149,7 @@ fn in_standard_unit(value: f64, text: &str) -> (f64, &str) {
 }
 
 /// The last line of a syntax error is what is wrong; the others draw the place.
-fn one_line(error: &::regex::Error) -> String {
+pub fn one_line(error: &::regex::Error) -> String {
     let text = error.to_string();
     let last = text.lines().last().unwrap_or_default();
     last.trim_start_matches("error: ").to_owned()
