@@ -6,7 +6,7 @@ use std::rc::Rc;
 use matrix::base::diag::Sources;
 use matrix::config::decode;
 use matrix::edge::artifact::Artifacts;
-use matrix::edge::parse::Parser;
+use matrix::edge::parse::{Parser, Reader};
 use matrix::edge::store::Store;
 use matrix::plan::cell::CellChoice;
 use matrix::resolve::planner::Planner;
@@ -142,19 +142,24 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
     let store = RefCell::new(Store::open(&state).unwrap());
     let log = Log::default();
     let listener = RefCell::new(log.clone());
-    let kind = &matrix.run.parser.kind.value;
-    let options = matrix.run.parser.options.iter();
+    let declared = &matrix.run.cases[0].parsers[0];
+    let kind = &declared.kind.value;
+    let options = declared.options.iter();
     let options: Vec<_> = options
         .map(|(name, value)| (name.value.clone(), value.clone()))
         .collect();
-    let parser = Parser::new(kind, &options).unwrap();
+    let readers = [Reader {
+        parsers: vec![Parser::new(kind, &options).unwrap()],
+        fail_pattern: None,
+        fail_when: None,
+    }];
     let settings = SessionSettings {
         preset: None,
         seed: 1,
         retries_builds: false,
         arguments: String::new(),
         state: &state,
-        parser: &parser,
+        readers: &readers,
         monitors: &[],
     };
     let session = Session {
