@@ -46,6 +46,8 @@ check cargo fmt --check
 check cargo clippy --locked --all-targets -- -D warnings
 check python3 tests/licences.py
 check cargo test --locked --no-fail-fast
+# Sessions in simulated time with faults, kills and signals; more of them: MATRIX_HISTORIES=100000.
+check env MATRIX_HISTORIES=3000 cargo test --locked --release --lib run::session
 
 if [ ${#failed[@]} -gt 0 ]; then
     step "failed"

@@ -17,7 +17,7 @@ use matrix::run::dispatch::RunRequest;
 use matrix::run::event::{Event, TimedEvent};
 use matrix::run::execute::RunError;
 use matrix::run::progress::Progress;
-use matrix::run::session::{Asked, Session, SessionSettings};
+use matrix::run::session::{Asked, Session, SessionSettings, writer_thread};
 use matrix::run::strategy::confirm::Confirm;
 use matrix::run::strategy::missing::Missing;
 use matrix::run::strategy::{Knowledge, Next, Strategy};
@@ -161,6 +161,7 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         state: &state,
         readers: &readers,
         monitors: &[],
+        writer: writer_thread,
     };
     let session = Session {
         planner: &planner,

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use clap::Args;
+use tokio::time::Instant;
 
 use super::load::{self, Targets, load};
 use super::session::{SelectionArgs, settings, signals};

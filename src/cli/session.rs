@@ -21,7 +21,7 @@ use crate::resolve::prepare::Machines;
 use crate::resolve::selection::{Chosen, SelectionOptions, choose};
 use crate::run::command::now_ms;
 use crate::run::execute::RunError;
-use crate::run::session::{SessionError, SessionSettings, Signals};
+use crate::run::session::{SessionError, SessionSettings, Signals, writer_thread};
 
 /// What is measured beside what is missing, or instead of it.
 #[derive(Clone, Debug, Default, Args)]
@@ -125,6 +125,7 @@ pub fn settings<'a>(
         state: &loaded.state,
         readers: &loaded.readers,
         monitors: &loaded.monitors,
+        writer: writer_thread,
     }
 }
 

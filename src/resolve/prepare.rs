@@ -125,6 +125,28 @@ impl Machines {
         Ok(Machines(machines))
     }
 
+    /// Machines of these names through hosts that are given, instead of those that the matrix declares.
+    #[cfg(test)]
+    pub async fn through(
+        matrix: &Matrix,
+        hosts: Vec<(String, Rc<dyn Host>)>,
+        options: &PrepareOptions<'_>,
+    ) -> Result<Machines, HostError> {
+        let mut machines = BTreeMap::new();
+        for (name, host) in hosts {
+            machines.insert(name, look_at(host, matrix, &[], options).await?);
+        }
+        Ok(Machines(machines))
+    }
+
+    /// Makes so many measurements at the same time.
+    #[cfg(test)]
+    pub fn set_slots(&mut self, name: &str, slots: usize) {
+        if let Some(machine) = self.0.get_mut(name) {
+            machine.slots = slots;
+        }
+    }
+
     /// Gives a machine what its profile asks of it.
     pub fn set_profile(&mut self, name: &str, profile: Resolved) {
         if let Some(machine) = self.0.get_mut(name) {

@@ -2,9 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::command::{Log, now_ms, remove};
 use super::dispatch::{Action, Adjustment, Completed, Dispatch, MeasureOutcome, RunRequest};
@@ -73,12 +74,25 @@ impl Tally {
     }
 }
 
+/// Who makes results durable.
+pub trait WriteResults {
+    /// Writes a result soon, at once where somebody waits for it; `tell` is called when it is on the disk or cannot be
+    /// written.
+    fn write(&self, record: Record, is_awaited: bool, tell: Box<dyn FnOnce(Written) + Send>);
+}
+
+impl WriteResults for Writer {
+    fn write(&self, record: Record, is_awaited: bool, tell: Box<dyn FnOnce(Written) + Send>) {
+        Writer::write(self, record, is_awaited, tell);
+    }
+}
+
 /// Where and with what a session works.
 pub struct Site<'a> {
     pub machines: &'a Machines,
     pub store: &'a RefCell<Store>,
     /// Writes what is measured.
-    pub writer: &'a Writer,
+    pub writer: &'a dyn WriteResults,
     pub session: i64,
     pub seed: u64,
     pub progress: &'a RefCell<dyn Progress>,
@@ -304,10 +318,11 @@ pub async fn run(
                             }
                         };
                         unwritten.insert(ticket, Unwritten { news, slot });
-                        job.site.writer.write(record, waits, move |written| {
+                        let tell = move |written| {
                             // Nobody listens any more where the run was given up.
                             let _ = told.send((ticket, written));
-                        });
+                        };
+                        job.site.writer.write(record, waits, Box::new(tell));
                     }
                     None => {
                         lane.tell(news, Recorded::AlreadyDone);
@@ -410,7 +425,7 @@ impl Stops {
 /// For ever where there is no deadline.
 pub async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }

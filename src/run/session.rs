@@ -4,15 +4,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Instant;
 
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 
 use super::build::{self, Workplace};
 use super::command::now_ms;
 use super::dispatch::{Adjustment, RunRequest};
 use super::event::{Event, TimedEvent};
-use super::execute::{self, CellResult, Feed, Job, RunError, Site, Stops, Tally};
+use super::execute::{self, CellResult, Feed, Job, RunError, Site, Stops, Tally, WriteResults};
 use super::machine_session::MachineSessions;
 use super::pool::Pool;
 use super::progress::{Progress, say};
@@ -21,7 +21,7 @@ use super::strategy::missing::Missing;
 use super::strategy::{Knowledge, Next, Strategy};
 use crate::base::key::Key;
 use crate::edge::parse::{Parser, Reader};
-use crate::edge::store::{SessionStart, Store};
+use crate::edge::store::{SessionStart, Store, StoreError};
 use crate::machine::host::{Cancel, HostErrorKind};
 use crate::plan::dag::{self, Plan};
 use crate::plan::steps::Subject;
@@ -56,6 +56,13 @@ pub struct SessionSettings<'a> {
     pub readers: &'a [Reader],
     /// Parsers of the monitors that are programs, in the order of the matrix.
     pub monitors: &'a [Parser],
+    /// Who makes results durable: [`writer_thread`], but in simulations.
+    pub writer: fn(&Store) -> Result<Box<dyn WriteResults>, StoreError>,
+}
+
+/// Writes on a thread of its own, so that results which come while it is busy share a sync.
+pub fn writer_thread(store: &Store) -> Result<Box<dyn WriteResults>, StoreError> {
+    Ok(Box::new(store.writer()?))
 }
 
 /// What a session came to.
@@ -250,11 +257,11 @@ impl<'a> Session<'a> {
             program_version: env!("CARGO_PKG_VERSION"),
             process: &std::process::id().to_string(),
         })?;
-        let writer = self.store.borrow().writer()?;
+        let writer = (self.settings.writer)(&self.store.borrow())?;
         let site = Site {
             machines: self.planner.machines,
             store: self.store,
-            writer: &writer,
+            writer: writer.as_ref(),
             session: id,
             seed: self.settings.seed,
             progress: self.progress,
@@ -745,3 +752,6 @@ impl Feed for MachineFeed<'_, '_> {
             })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,10 @@
 //! Making a set-up and undoing it, and putting away what a dead run had left.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::command::{Log, command, last_words, make_dir, now_ms, remove};
 use super::dispatch::Completed;

@@ -72,7 +72,8 @@ impl StoreErrorKind {
 }
 
 impl StoreError {
-    pub(super) fn new(file: &Path, kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+    /// An error of a database file; `detail` says what happened.
+    pub fn new(file: &Path, kind: StoreErrorKind, detail: impl Into<String>) -> Self {
         StoreError {
             file: file.to_owned(),
             kind,

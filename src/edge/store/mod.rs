@@ -213,8 +213,12 @@ impl Store {
 
     /// A writer for this store, with a connection of its own.
     pub fn writer(&self) -> Result<Writer, StoreError> {
-        Writer::start(Store::open_existing(&self.state)?)
-            .map_err(|error| StoreError::io(&self.state, error))
+        Writer::start(self.another()?).map_err(|error| StoreError::io(&self.state, error))
+    }
+
+    /// The same store through another connection.
+    pub fn another(&self) -> Result<Store, StoreError> {
+        Store::open_existing(&self.state)
     }
 
     /// Reads the whole database and reports the first problems as `StoreErrorKind::Damaged`.

@@ -15,12 +15,28 @@ use crate::base::sample::Ended;
 /// What a command answers.
 type FakeAnswer = Box<dyn Fn(&Command) -> Result<Output, HostError>>;
 
-/// For tests and dry runs. Services run until they are stopped, the lock is always free.
+/// What goes wrong with an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostFault {
+    /// It is not done.
+    Refused(HostError),
+    /// It is done, but its answer is lost.
+    LostAnswer(HostError),
+}
+
+/// What an operation, by its line in the log, takes, and what goes wrong with it.
+type FakeFaults = Box<dyn Fn(&str) -> (Duration, Option<HostFault>)>;
+
+/// For tests and dry runs. Services run until they are stopped or cleaned, the lock is always free.
 pub struct FakeHost {
     name: String,
     answer: FakeAnswer,
-    /// Folders are the parents of files: none is kept for itself.
+    faults: FakeFaults,
     files: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
+    /// Folders that were made; those of files are there without.
+    folders: RefCell<BTreeSet<PathBuf>>,
+    /// Something is mounted there: they cannot be removed.
+    mounted: RefCell<BTreeSet<PathBuf>>,
     log: RefCell<Vec<String>>,
     services: RefCell<BTreeSet<ServiceId>>,
     services_started: Cell<u64>,
@@ -35,7 +51,10 @@ impl FakeHost {
         FakeHost {
             name: name.into(),
             answer: Box::new(answer),
+            faults: Box::new(|_| (Duration::ZERO, None)),
             files: RefCell::default(),
+            folders: RefCell::default(),
+            mounted: RefCell::default(),
             log: RefCell::default(),
             services: RefCell::default(),
             services_started: Cell::new(0),
@@ -46,6 +65,53 @@ impl FakeHost {
     pub fn with_file(self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> FakeHost {
         self.files.borrow_mut().insert(path.into(), bytes.into());
         self
+    }
+
+    /// `faults` is asked, with its line in the log, how long each operation that changes anything takes and what goes
+    /// wrong with it. Time is that of the runtime.
+    pub fn with_faults(
+        self,
+        faults: impl Fn(&str) -> (Duration, Option<HostFault>) + 'static,
+    ) -> FakeHost {
+        FakeHost {
+            faults: Box::new(faults),
+            ..self
+        }
+    }
+
+    /// Mounts something on a folder, or takes it away; false where that is so already.
+    pub fn mount(&self, path: &Path, is_mounted: bool) -> bool {
+        let mut mounted = self.mounted.borrow_mut();
+        match is_mounted {
+            true => mounted.insert(path.to_owned()),
+            false => mounted.remove(path),
+        }
+    }
+
+    /// What is mounted, and the number of services that run.
+    pub fn left(&self) -> (Vec<PathBuf>, usize) {
+        let mounted = self.mounted.borrow().iter().cloned().collect();
+        (mounted, self.services.borrow().len())
+    }
+
+    /// Lets an operation take its time, carries it out and answers, but for what goes wrong.
+    async fn with_fault<T>(
+        &self,
+        line: &str,
+        does: impl FnOnce() -> Result<T, HostError>,
+    ) -> Result<T, HostError> {
+        let (takes, fault) = (self.faults)(line);
+        if !takes.is_zero() {
+            tokio::time::sleep(takes).await;
+        }
+        match fault {
+            None => does(),
+            Some(HostFault::Refused(error)) => Err(error),
+            Some(HostFault::LostAnswer(error)) => {
+                let _ = does();
+                Err(error)
+            }
+        }
     }
 
     pub fn file(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
@@ -89,10 +155,18 @@ impl FakeHost {
                 Ok(FileReply::Done)
             }
             FileOp::List { path } => {
+                let is_there = self.folders.borrow().contains(&path)
+                    || files.keys().any(|file| file.starts_with(&path));
+                if !is_there {
+                    return Err(missing(&path));
+                }
                 let below = files
                     .keys()
                     .filter_map(|file| file.strip_prefix(&path).ok());
                 let first = below.filter_map(|rest| rest.components().next());
+                let folders = self.folders.borrow();
+                let folders = folders.iter().filter_map(|it| it.strip_prefix(&path).ok());
+                let first = first.chain(folders.filter_map(|rest| rest.components().next()));
                 let names: BTreeSet<String> = first
                     .map(|name| name.as_os_str().to_string_lossy().into_owned())
                     .collect();
@@ -100,10 +174,20 @@ impl FakeHost {
             }
             FileOp::Remove { path } => {
                 self.note(format!("remove {}", path.display()));
+                let mut mounted = self.mounted.borrow().clone().into_iter();
+                if let Some(busy) = mounted.find(|mounted| mounted.starts_with(&path)) {
+                    let message = format!("cannot remove `{}`: busy", busy.display());
+                    return Err(HostError::new(HostErrorKind::Busy, message));
+                }
+                let mut folders = self.folders.borrow_mut();
+                folders.retain(|folder| !folder.starts_with(&path));
                 files.retain(|file, _| !file.starts_with(&path));
                 Ok(FileReply::Done)
             }
-            FileOp::MakeDir { .. } => Ok(FileReply::Done),
+            FileOp::MakeDir { path } => {
+                self.folders.borrow_mut().insert(path);
+                Ok(FileReply::Done)
+            }
             FileOp::Link { path, target } => {
                 self.note(format!("link {} {}", path.display(), target.display()));
                 Ok(FileReply::Done)
@@ -137,12 +221,30 @@ impl Host for FakeHost {
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {
-        Box::pin(async move { ops.into_iter().map(|op| self.carry_out(op)).collect() })
+        Box::pin(async move {
+            let mut replies = Vec::new();
+            for op in ops {
+                let line = match &op {
+                    FileOp::Write { path, .. } | FileOp::Replace { path, .. } => {
+                        Some(format!("write {}", path.display()))
+                    }
+                    FileOp::MakeDir { path } => Some(format!("make {}", path.display())),
+                    FileOp::Remove { path } => Some(format!("remove {}", path.display())),
+                    _ => None,
+                };
+                replies.push(match line {
+                    Some(line) => self.with_fault(&line, || self.carry_out(op)).await,
+                    None => self.carry_out(op),
+                });
+            }
+            replies
+        })
     }
 
     fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
         Box::pin(async move {
-            self.note(format!("run {}", command.argv.join(" ")));
+            let line = format!("run {}", command.argv.join(" "));
+            self.note(line.clone());
             if cancel.is_cancelled() {
                 let ended = Ended::Interrupted;
                 return Ok(Output {
@@ -150,7 +252,15 @@ impl Host for FakeHost {
                     ..printed("")
                 });
             }
-            (self.answer)(&command)
+            let mut cancel = cancel;
+            tokio::select! {
+                biased;
+                output = self.with_fault(&line, || (self.answer)(&command)) => output,
+                () = cancel.cancelled() => Ok(Output {
+                    ended: Ended::Interrupted,
+                    ..printed("")
+                }),
+            }
         })
     }
 
@@ -158,9 +268,13 @@ impl Host for FakeHost {
         Box::pin(async move {
             let id = ServiceId(self.services_started.get());
             self.services_started.set(id.0 + 1);
-            self.services.borrow_mut().insert(id);
-            self.note(format!("start {} {}", id.0, command.argv.join(" ")));
-            Ok(id)
+            let line = format!("start {} {}", id.0, command.argv.join(" "));
+            self.note(line.clone());
+            let start = || {
+                self.services.borrow_mut().insert(id);
+                Ok(id)
+            };
+            self.with_fault(&line, start).await
         })
     }
 
@@ -170,15 +284,18 @@ impl Host for FakeHost {
 
     fn stop(&self, service: ServiceId) -> Wait<'_, Result<Output, HostError>> {
         Box::pin(async move {
-            if !self.services.borrow_mut().remove(&service) {
-                let message = format!("`{}` has no service {}", self.name, service.0);
-                return Err(HostError::new(HostErrorKind::NotFound, message));
-            }
-            self.note(format!("stop {}", service.0));
-            Ok(Output {
-                ended: Ended::Signal(15),
-                ..printed("")
-            })
+            let stop = || {
+                if !self.services.borrow_mut().remove(&service) {
+                    let message = format!("`{}` has no service {}", self.name, service.0);
+                    return Err(HostError::new(HostErrorKind::NotFound, message));
+                }
+                self.note(format!("stop {}", service.0));
+                Ok(Output {
+                    ended: Ended::Signal(15),
+                    ..printed("")
+                })
+            };
+            self.with_fault(&format!("stop {}", service.0), stop).await
         })
     }
 
@@ -197,7 +314,9 @@ impl Host for FakeHost {
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
         Box::pin(async move {
             self.note("clean".to_owned());
-            Ok(Vec::new())
+            let left = std::mem::take(&mut *self.services.borrow_mut());
+            let ended = left.into_iter().map(|id| format!("service {}", id.0));
+            Ok(ended.collect())
         })
     }
 }
