@@ -16,6 +16,8 @@ use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
 use crate::base::pattern::Pattern;
 use crate::base::sample::Better;
 
+/// Problems of one file that are told.
+pub const PROBLEMS_MAX: usize = 20;
 /// Files that one matrix may import.
 pub const IMPORTS_MAX: usize = 16;
 const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -51,7 +53,23 @@ pub fn matrix(
     problems
         .0
         .sort_by_key(|problem| problem.label.as_ref().map(|(span, _)| *span));
-    (matrix, problems.0)
+    (matrix, shortened(problems.0))
+}
+
+/// The first problems, and how many more there are.
+fn shortened(mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    // What stops goes before what does not.
+    problems.sort_by_key(|problem| !problem.is_error());
+    let more = problems.len().saturating_sub(PROBLEMS_MAX);
+    if more > 0 {
+        problems.truncate(PROBLEMS_MAX);
+        let told = match problems[0].is_error() {
+            true => Diagnostic::error(format!("… and {more} more")),
+            false => Diagnostic::warning(format!("… and {more} more")),
+        };
+        problems.push(told.help("they are told when these are mended"));
+    }
+    problems
 }
 
 struct Decoder<'p> {
@@ -417,7 +435,9 @@ impl Decoder<'_> {
             return (axes, derived);
         };
         if let Some(list) = self.table(&mut table, "derived", "[axes.derived]") {
-            for (name, node) in list.all() {
+            let all = list.all();
+            self.limit(&all, AXES_MAX, "axes.derived");
+            for (name, node) in all.into_iter().take(AXES_MAX) {
                 let expr = node
                     .string(self.problems)
                     .and_then(|text| self.problems.note(self.engine.expr(&text.value, text.span)));

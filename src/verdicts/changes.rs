@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::base::key::Key;
 use crate::base::sample::Better;
 use crate::base::units::show_ratio;
-use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, ToldChange};
+use crate::edge::store::{AttemptId, SeriesId, Store, StoreError, StoreErrorKind, ToldChange};
 use crate::judge::changepoint::{Change, DetectorOptions, changes, place_of};
 use crate::judge::compare::compare_values;
 use crate::judge::history::{ChangeStanding, TAIL_MAX, append, is_provisional, review};
@@ -275,7 +275,11 @@ pub fn tell(
         return Ok(());
     };
     let points: Vec<(SeriesId, Key)> = moved.iter().map(|m| (m.series.clone(), m.key)).collect();
-    let ids = store.tell(matrix, preset, &points, until, now_ms)?;
+    let ids = match store.tell(matrix, preset, &points, until, now_ms) {
+        // What cannot be numbered is told without a number.
+        Err(error) if error.kind == StoreErrorKind::ReadOnly => return Ok(()),
+        ids => ids?,
+    };
     store.save_points(&past.unsaved);
     for (moved, id) in moved.iter_mut().zip(ids) {
         moved.id = Some(id);

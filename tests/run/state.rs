@@ -63,6 +63,17 @@ fn a_state_that_may_only_be_read() {
     assert!(errors.contains("cannot be written"), "{errors}");
     assert!(errors.contains("choose another state folder"), "{errors}");
     assert_eq!(ran.measured(), []);
+    // What is stored can be looked at.
+    lab.write(&matrix("[1]"));
+    for verb in ["compare", "history", "changes", "plan"] {
+        let output = lab
+            .matrix(&[verb, "matrix.toml", "--json"])
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!text.contains("cannot be written"), "{verb}: {text}");
+        assert_ne!(output.status.code(), Some(2), "{verb}: {text}");
+    }
 }
 
 #[test]

@@ -345,3 +345,18 @@ fn much_output_of_a_timed_program_is_dropped() {
     lab.run().assert_code(0);
     assert!(fs::metadata(lab.path(".matrix/matrix.db")).unwrap().len() < 1 << 20);
 }
+
+#[test]
+fn of_many_errors_the_first_are_told() {
+    let tables: String = (0..5000).map(|n| format!("[wrong{n}]\n")).collect();
+    let lab = Lab::new(&(shell("echo v=1") + &tables));
+    let output = lab
+        .matrix(&["plan", "matrix.toml", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = document["errors"].as_array().unwrap();
+    assert_eq!(errors.len(), 21);
+    assert_eq!(errors[20]["message"], "… and 4980 more");
+}

@@ -57,8 +57,11 @@ pub(super) fn open(
         .map_err(failed)?;
     // SQLite opens a file that it may not write read-only, without a word.
     if db.is_readonly("main").map_err(failed)? {
-        let detail = "it can only be read";
-        return Err(StoreError::new(file, StoreErrorKind::ReadOnly, detail));
+        if create {
+            let detail = "it can only be read";
+            return Err(StoreError::new(file, StoreErrorKind::ReadOnly, detail));
+        }
+        return open_to_read(file, migrations);
     }
     let version = version_of_ours(&db, file)?;
     if version > migrations.len() {
@@ -69,6 +72,43 @@ pub(super) fn open(
         migrate(&mut db, file, migrations)?;
     }
     Ok(db)
+}
+
+/// Opens a database that nobody can write, as on a medium that is mounted read-only: SQLite then needs no
+/// files beside it. What is stored can be read; whoever writes is told that it cannot be.
+fn open_to_read(file: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
+    let read_only = |detail: &str| StoreError::new(file, StoreErrorKind::ReadOnly, detail);
+    let wal = fs::metadata(beside(file, "-wal")).map_or(0, |metadata| metadata.len());
+    if wal > 0 {
+        return Err(read_only(
+            "it can only be read, and results in its write-ahead log are not in it yet",
+        ));
+    }
+    let path = file
+        .to_str()
+        .ok_or_else(|| read_only("it can only be read, and its path is not UTF-8"))?;
+    let escaped = path
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    let failed = |error| StoreError::sqlite(file, error);
+    let db = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
+        .map_err(failed)?;
+    match version_of_ours(&db, file)? {
+        version if version > migrations.len() => Err(newer(file, version, migrations.len())),
+        version if version < migrations.len() => Err(read_only(
+            "it can only be read, and is of an older version that must be brought up to date first",
+        )),
+        _ => {
+            db.pragma_update(None, "cache_size", -CACHE_KIB_MAX)
+                .map_err(failed)?;
+            db.set_prepared_statement_cache_capacity(STATEMENTS_CACHED_MAX);
+            Ok(db)
+        }
+    }
 }
 
 /// SQLite takes an empty file with a write-ahead log beside it for a new database and deletes the
