@@ -1,4 +1,5 @@
-//! What is unknown of a search, as weighted particles: both levels, the scale and tails of the noise, and a drift.
+//! What is unknown of a search, as weighted particles: both levels, the scale, tails and modes of the
+//! noise, and a drift.
 //!
 //! The particles are drawn anew by their weights and moved by Metropolis steps when few of them carry the weight
 //! (Chopin, 2002, "A sequential particle filter method for static models").
@@ -28,6 +29,19 @@ const SCALE_MIN: f64 = 0.01;
 const SLOPE_SCALES: f64 = 0.03;
 /// How often a step lets a drift come or go.
 const DRIFT_TURNS: f64 = 0.3;
+/// The probability that the noise has two modes. The second one has at most half of the samples, and its distance from the
+/// first is Cauchy beforehand, with so many scales for its own.
+const MODES: f64 = 0.25;
+const SHARE_MAX: f64 = 0.5;
+const GAP_SCALES: f64 = 5.0;
+/// How often a step lets a second mode come or go.
+const MODE_TURNS: f64 = 0.3;
+/// A proposed distance is that of two samples of a commit, give or take so many scales; so many pairs are looked at.
+const GAP_WIDTH: f64 = 0.7;
+const PAIRS_MAX: usize = 64;
+/// Steps of the distance, in scales, and of the share.
+const GAP_STEP: f64 = 0.3;
+const SHARE_STEP: f64 = 0.05;
 
 /// What is assumed before the first measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +91,10 @@ pub struct Particle {
     pub slope: f64,
     /// Index into [`TAILS`].
     tails: usize,
+    /// Where the second mode of the noise is, from the first; 0 where there is only one.
+    gap: f64,
+    /// The share of samples in the second mode.
+    share: f64,
     pub ln_weight: f64,
 }
 
@@ -214,6 +232,8 @@ impl Cloud {
                 ln_scale,
                 slope,
                 tails: random.below(TAILS.len()),
+                gap: 0.0,
+                share: 0.0,
                 ln_weight: 0.0,
             };
             let proposed = ln_student_4(a) + ln_student_4(b) - 0.5 * e * e;
@@ -225,14 +245,20 @@ impl Cloud {
         Some(cloud)
     }
 
-    /// The density of levels and logarithm of the scale, but for a constant: a flat good level, a Cauchy shift, and
-    /// a scale that is as likely in each decade.
+    /// The density of levels, logarithm of the scale, and modes, but for a constant: a flat good level, a Cauchy shift, a
+    /// scale that is as likely in each decade, one mode or two.
     fn ln_prior(&self, particle: &Particle) -> f64 {
-        if particle.ln_scale < self.scale_min.ln() {
+        let is_possible = particle.gap == 0.0 || (0.0..SHARE_MAX).contains(&particle.share);
+        if particle.ln_scale < self.scale_min.ln() || !is_possible {
             return f64::NEG_INFINITY;
         }
-        let shift = (particle.bad - particle.good) / (SHIFT_SCALES * particle.ln_scale.exp());
-        -(shift * shift).ln_1p() - particle.ln_scale
+        let scale = particle.ln_scale.exp();
+        let shift = (particle.bad - particle.good) / (SHIFT_SCALES * scale);
+        let modes = match particle.gap == 0.0 {
+            true => (1.0 - MODES).ln(),
+            false => MODES.ln() - SHARE_MAX.ln() + ln_cauchy(particle.gap, GAP_SCALES * scale),
+        };
+        -(shift * shift).ln_1p() - particle.ln_scale + modes
     }
 
     /// Takes a sample into account.
@@ -256,6 +282,7 @@ impl Cloud {
             particles.iter().zip(known).map(one).collect()
         };
         let mut now = density(self, &particles);
+        let distances = self.distances(evidence);
         for step in 0..STEPS {
             let slopes = particles.iter().map(|particle| particle.slope);
             let slopes: Vec<f64> = slopes.filter(|slope| *slope != 0.0).collect();
@@ -269,11 +296,13 @@ impl Cloud {
                 if step % 2 == 1 {
                     particle.tails = self.random.below(TAILS.len());
                 }
-                let turns = evidence.assumptions.drift > 0.0 && self.random.uniform() < DRIFT_TURNS;
-                ways_back.push(if turns {
-                    self.turn_drift(particle, spread)
-                } else {
-                    0.0
+                let turn = self.random.uniform();
+                let turns_mode = turn < MODE_TURNS && !distances.is_empty();
+                let turns_drift = evidence.assumptions.drift > 0.0 && turn > 1.0 - DRIFT_TURNS;
+                ways_back.push(match (turns_mode, turns_drift) {
+                    (true, _) => self.turn_mode(particle, &distances),
+                    (false, true) => self.turn_drift(particle, spread),
+                    (false, false) => 0.0,
                 });
             }
             let then = density(self, &moved);
@@ -323,6 +352,10 @@ impl Cloud {
         if particle.slope != 0.0 {
             particle.slope += along(&root[3]);
         }
+        if particle.gap != 0.0 {
+            particle.gap += size * GAP_STEP * particle.ln_scale.exp() * self.random.gauss();
+            particle.share += size * SHARE_STEP * self.random.gauss();
+        }
     }
 
     /// Proposes that a particle has a drift, or has none; returns the logarithm of how much likelier the way back is.
@@ -334,6 +367,49 @@ impl Cloud {
         }
         particle.slope = 0.0;
         ln_cauchy(before, width)
+    }
+
+    /// Differences of two samples of one commit, some of all.
+    fn distances(&mut self, evidence: &Evidence) -> Vec<f64> {
+        let samples = &evidence.observed;
+        let drawn = (0..20 * PAIRS_MAX).map(|_| {
+            let of = [(); 2].map(|()| samples[self.random.below(samples.len())]);
+            (of[0].at == of[1].at).then(|| of[1].value - of[0].value)
+        });
+        let apart = drawn.flatten().filter(|distance| *distance != 0.0);
+        apart.take(PAIRS_MAX).collect()
+    }
+
+    /// Proposes that the noise has two modes, or one; returns the logarithm of how much likelier the way back is. Half of
+    /// the proposals keep the mean where it is and let the scale of a mode be e times smaller than that of all.
+    fn turn_mode(&mut self, particle: &mut Particle, distances: &[f64]) -> f64 {
+        let keeps_mean = self.random.uniform() < 0.5;
+        let narrow = |particle: &mut Particle, sign: f64| {
+            if keeps_mean {
+                particle.good -= sign * particle.share * particle.gap;
+                particle.bad -= sign * particle.share * particle.gap;
+                particle.ln_scale -= sign;
+            }
+        };
+        let ln_proposed = |particle: &Particle, ln_scale: f64| {
+            let width = GAP_WIDTH * ln_scale.exp();
+            let one = |distance: &f64| (-0.5 * ((particle.gap - distance) / width).powi(2)).exp();
+            let sum: f64 = distances.iter().map(one).sum();
+            let density = sum / distances.len() as f64 / width / (2.0 * PI).sqrt();
+            density.max(f64::MIN_POSITIVE).ln() - SHARE_MAX.ln()
+        };
+        if particle.gap == 0.0 {
+            let ln_scale = particle.ln_scale - if keeps_mean { 1.0 } else { 0.0 };
+            let near = distances[self.random.below(distances.len())];
+            particle.gap = near + GAP_WIDTH * ln_scale.exp() * self.random.gauss();
+            particle.share = SHARE_MAX * self.random.uniform();
+            narrow(particle, 1.0);
+            return -ln_proposed(particle, ln_scale);
+        }
+        let way_back = ln_proposed(particle, particle.ln_scale);
+        narrow(particle, -1.0);
+        (particle.gap, particle.share) = (0.0, 0.0);
+        way_back
     }
 
     pub fn mean(&self, weights: &[f64], of: impl Fn(&Particle) -> f64) -> f64 {
@@ -401,11 +477,19 @@ fn include(positions: &mut Vec<Position>, particles: &[Particle], sample: &Obser
         };
         let value = sample.value - drifted;
         let scale = particle.ln_scale.exp();
-        let ln_density = |level: f64| {
+        let of_mode = |level: f64| {
             let z = (value - level) / scale;
             constants[particle.tails]
                 - particle.ln_scale
                 - (degrees + 1.0) / 2.0 * (z * z / degrees).ln_1p()
+        };
+        let ln_density = |level: f64| match particle.gap == 0.0 {
+            true => of_mode(level),
+            false => {
+                let first = (1.0 - particle.share).ln() + of_mode(level);
+                let second = particle.share.ln() + of_mode(level + particle.gap);
+                first.max(second) + (-(first - second).abs()).exp().ln_1p()
+            }
         };
         let at_bad = ln_density(particle.bad);
         *bad += at_bad;

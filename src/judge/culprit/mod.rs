@@ -1,8 +1,8 @@
 //! Which of a line of commits moved a level, or none: the posterior under noise, and what to measure next.
 //!
 //! The commits are numbered 1 to n; 0 is the good end, and commit n the bad one. Under "commit k" all before k are at
-//! the good level and all from k on at the bad one; under "none" all are at the good level. Noise is Student's t;
-//! both levels, its scale and its degrees of freedom, and a drift are unknown and integrated over.
+//! the good level and all from k on at the bad one; under "none" all are at the good level. Noise is Student's t, of
+//! one mode or two; both levels, its scale, degrees of freedom and modes, and a drift are unknown and integrated over.
 
 mod choice;
 mod cloud;
@@ -22,6 +22,9 @@ pub const CANDIDATES_MAX: usize = 20_000;
 
 /// Fewer equal particles than this are worth no more: they are drawn and moved anew.
 const PARTICLES_EQUAL_MIN: f64 = PARTICLES as f64 / 3.0;
+/// Moves of the first particles, which have yet to find where the noise has modes.
+const FIRST_MOVES: usize = 3;
+
 /// What is known at present.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Belief {
@@ -141,7 +144,10 @@ impl CulpritSearch {
         }
         // Settled is what still is so with other particles: the luck of these is no evidence.
         let belief = belief.unwrap_or_else(|| {
-            cloud.make_moves(&self.evidence);
+            let moves = if self.moved_at == 0 { FIRST_MOVES } else { 1 };
+            for _ in 0..moves {
+                cloud.make_moves(&self.evidence);
+            }
             self.moved_at = samples;
             self.read(&cloud)
         });

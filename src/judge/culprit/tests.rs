@@ -141,6 +141,22 @@ fn a_drift_is_no_step() {
 }
 
 #[test]
+fn a_second_mode_is_no_step() {
+    // A fifth of the runs is as slow at the good level as most are at the bad one.
+    let right = (0..20).filter(|seed| {
+        let mut random = Random(100 + seed);
+        let modes = |at: usize, _: usize| {
+            let mode = if random.uniform() < 0.2 { 2.4 } else { 0.0 };
+            let level = if at >= 40 { 2.4 } else { 0.0 };
+            level + mode + 0.3 * random.gauss()
+        };
+        find(search(128), &[], modes).belief.set == [40]
+    });
+    let right = right.count();
+    assert!(right >= 17, "{right} of 20");
+}
+
+#[test]
 fn a_seed_repeats_a_search() {
     let once = || find(search(100), &[7], noisy(70, 2.0, 9));
     let (a, b) = (once(), once());
