@@ -240,11 +240,11 @@ impl Work<'_> {
         let ((likely, builds), (more, _)) = (of(3.0), of(2.0));
         let values = history.len();
         let mut text = format!(
-            "{}; {} and {} are known\nexpected: about {builds} builds and {likely} measurements for a change of 3 \
+            "{}; {} and {} of the history are known\nexpected: about {builds} builds and {likely} measurements for a change of 3 \
              times the noise, {more} for 2 times\n",
             count(commits, "commit"),
             count(stored, "measurement"),
-            count(values, "value of the history")
+            count(values, "value")
         );
         let seconds: f64 = self.journal.stored.iter().map(|entry| entry.seconds).sum();
         text += &match stored {
