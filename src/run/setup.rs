@@ -191,7 +191,18 @@ impl Executor<'_> {
             timeout,
         };
         for argv in &commands.run {
-            self.run_to_end(&place, argv, log).await?;
+            let left = self.run_to_end(&place, argv, log).await?;
+            if !left.is_empty() {
+                let name = &plan.matrix.setups[setup].name.value;
+                let what = format!(
+                    "set-up `{name}` left processes behind, which were ended: {}; \
+                     what is to stay is its `service`",
+                    left.join(", ")
+                );
+                let about = format!("set-up {name}: left");
+                let around = self.job.around;
+                around.tell_once_about(self.job.site, machine_name, &about, what);
+            }
         }
         let Some(service) = &commands.service else {
             return Ok(());
@@ -208,12 +219,13 @@ impl Executor<'_> {
         self.await_service(&place, service, id, ready, log).await
     }
 
+    /// Returns what it left running, which was ended.
     async fn run_to_end(
         &self,
         place: &SetupPlace<'_>,
         argv: &Words,
         log: &mut Log,
-    ) -> Result<(), Unmade> {
+    ) -> Result<Vec<String>, Unmade> {
         log.command(argv);
         let output = place
             .host
@@ -222,7 +234,7 @@ impl Executor<'_> {
             .map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
         log.output(&output);
         let outcome = match output.ended {
-            Ended::Exit(0) => return Ok(()),
+            Ended::Exit(0) => return Ok(output.leftovers),
             Ended::Interrupted => store::AttemptOutcome::Interrupted,
             Ended::TimedOut => store::AttemptOutcome::Timeout,
             _ => store::AttemptOutcome::Failed,

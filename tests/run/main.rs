@@ -5,6 +5,7 @@ mod crash;
 mod failures;
 mod interrupts;
 mod lab;
+mod processes;
 mod reruns;
 mod sharing;
 mod slots;

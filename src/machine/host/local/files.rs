@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -264,26 +264,40 @@ fn remove_in(
         ))
     };
     let carry_out = || -> rustix::io::Result<Option<OwnedFd>> {
-        let is_folder = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map(|it| FileType::from_raw_mode(it.st_mode))?
-            == FileType::Directory;
-        if !is_folder {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             unlinkat(folder, name, AtFlags::empty())?;
             return Ok(None);
         }
-        openat2(
-            folder,
-            name,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-            ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH,
-        )
-        .map(Some)
+        let open = |flags| {
+            openat2(
+                folder,
+                name,
+                flags | OFlags::DIRECTORY | OFlags::CLOEXEC,
+                Mode::empty(),
+                ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH,
+            )
+        };
+        // Programs make folders read-only, such as caches. Who may change that may remove them.
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        if !mode.contains(Mode::RWXU) && stat.st_uid == rustix::process::geteuid().as_raw() {
+            // Held without its permission, and changed by what holds it: nobody can put a link in the way.
+            let folder = open(OFlags::PATH)?;
+            let held = format!("/proc/self/fd/{}", folder.as_raw_fd());
+            rustix::fs::chmod(held, mode | Mode::RWXU)?;
+        }
+        open(OFlags::RDONLY).map(Some)
     };
     let inner = match carry_out() {
         Ok(None) | Err(Errno::NOENT) => return Ok(()),
         Ok(Some(inner)) => inner,
         Err(Errno::XDEV | Errno::BUSY) => return Err(unmount()),
+        Err(Errno::PERM) => {
+            return Err(refuse(
+                "the file system does not allow it; `lsattr -d` shows whether it is immutable, \
+                 `chattr -i -a` makes it removable",
+            ));
+        }
         Err(error) => return Err(failed("remove", path)(error.into())),
     };
     let Some(depth_left) = depth_left.checked_sub(1) else {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::machine::host::{Cancel, HeldLock, Holder, HostError, HostErrorKind, Lock, Wait};
+use crate::machine::host::{Cancel, Holder, HostError, HostErrorKind};
 
 const POLL_MIN: Duration = Duration::from_millis(100);
 const POLL_MAX: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub async fn take(
     holder: Holder,
     on_wait: &dyn Fn(&str),
     mut cancel: Cancel,
-) -> Result<Lock, HostError> {
+) -> Result<LockedFile, HostError> {
     let mut pause = POLL_MIN;
     let mut told: Option<String> = None;
     loop {
@@ -48,7 +48,7 @@ pub async fn take(
                 let failed =
                     |error| HostError::io(format!("cannot write `{}`", path.display()), &error);
                 write_holder(&mut file, &holder).map_err(failed)?;
-                return Ok(Lock(Box::new(LockedFile(file))));
+                return Ok(LockedFile(file));
             }
             // Somebody removed the file before we had it locked: the next one counts.
             Ok(()) => continue,
@@ -75,14 +75,8 @@ pub async fn take(
 
 /// The locked file. Dropping it empties and unlocks it; it is never removed, as a waiter may have
 /// it open.
-struct LockedFile(File);
-
-impl HeldLock for LockedFile {
-    fn release(self: Box<Self>) -> Wait<'static, ()> {
-        drop(self);
-        Box::pin(std::future::ready(()))
-    }
-}
+#[derive(Debug)]
+pub struct LockedFile(File);
 
 impl Drop for LockedFile {
     fn drop(&mut self) {

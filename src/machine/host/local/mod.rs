@@ -5,6 +5,8 @@ mod lock;
 mod output;
 mod proc;
 mod process;
+mod record;
+mod state;
 mod tree;
 
 use std::cell::{Cell, RefCell};
@@ -13,17 +15,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
+use self::lock::LockedFile;
 use self::process::{BaseEnvironment, Running};
+use self::record::Recording;
 pub use self::tree::OwnChild;
 use self::tree::Owner;
 use super::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
-    ServiceId, Wait,
+    Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind, Lock,
+    Output, ServiceId, Wait,
 };
 use crate::base::sample::Ended;
 
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long a daemon that has ended may be a zombie.
+const REAP_PAUSE: Duration = Duration::from_secs(1);
 /// Operations in one call of [`Host::files`].
 const OPS_MAX: usize = 100_000;
 
@@ -34,6 +42,8 @@ pub struct LocalHost {
     owner: Owner,
     environment: Arc<BaseEnvironment>,
     lock: PathBuf,
+    /// Journals of the machine.
+    state: PathBuf,
     grace: Duration,
     services: RefCell<BTreeMap<ServiceId, Service>>,
     services_started: Cell<u64>,
@@ -54,6 +64,7 @@ impl LocalHost {
             owner: Owner::this()?,
             environment: Arc::new(BaseEnvironment::of_this_process()),
             lock: lock::path_default(),
+            state: state::folder(None),
             grace: GRACE,
             services: RefCell::default(),
             services_started: Cell::new(0),
@@ -63,6 +74,7 @@ impl LocalHost {
     /// Another file to lock than the machine's.
     pub fn with_lock(mut self, path: impl Into<PathBuf>) -> LocalHost {
         self.lock = path.into();
+        self.state = state::folder(Some(&self.lock));
         self
     }
 
@@ -78,6 +90,26 @@ impl LocalHost {
 
     fn take_service(&self, id: ServiceId) -> Option<Service> {
         self.services.borrow_mut().remove(&id)
+    }
+}
+
+/// The lock, and the record of what is started while it is held, which ends first.
+struct LocalLock {
+    reaper: JoinHandle<()>,
+    _recording: Recording,
+    _file: LockedFile,
+}
+
+impl HeldLock for LocalLock {
+    fn release(self: Box<Self>) -> Wait<'static, ()> {
+        drop(self);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Drop for LocalLock {
+    fn drop(&mut self) {
+        self.reaper.abort();
     }
 }
 
@@ -197,11 +229,27 @@ impl Host for LocalHost {
         on_wait: &'a dyn Fn(&str),
         cancel: Cancel,
     ) -> Wait<'a, Result<Lock, HostError>> {
-        Box::pin(lock::take(&self.lock, holder, on_wait, cancel))
+        Box::pin(async move {
+            let file = lock::take(&self.lock, holder, on_wait, cancel).await?;
+            let reaper = tokio::spawn(async {
+                loop {
+                    tokio::time::sleep(REAP_PAUSE).await;
+                    tree::reap_orphans();
+                }
+            });
+            let lock = LocalLock {
+                reaper,
+                _recording: Recording::begin(&self.state, &self.owner),
+                _file: file,
+            };
+            Ok(Lock(Box::new(lock)))
+        })
     }
 
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
-        Box::pin(async move { Ok(tree::clean(&self.owner.namespace, self.grace).await) })
+        Box::pin(
+            async move { Ok(tree::clean(&self.owner.namespace, &self.state, self.grace).await) },
+        )
     }
 }
 

@@ -15,7 +15,8 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
 use super::output::Capture;
-use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree};
+use super::record;
+use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree, now_ticks};
 use crate::base::sample::Ended;
 use crate::machine::host::{Command, HostError, HostErrorKind, Output};
 
@@ -116,9 +117,10 @@ impl Running {
         owner: &Owner,
     ) -> Result<Running, HostError> {
         let step = owner.new_step();
-        let started = Instant::now();
+        let (started, began) = (Instant::now(), now_ticks());
         let mut child = spawn(&command, environment, owner, &step)?;
-        let tree = Tree::new(step, child.id());
+        let tree = Tree::new(step, child.id(), began);
+        record::started(child.id());
         let watch = |child: &mut Child| -> io::Result<_> {
             let pidfd = pidfd_open(
                 Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidData)?,

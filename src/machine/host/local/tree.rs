@@ -4,14 +4,15 @@
 //! kernel gives every orphan below it, and a process is a step's if
 //! 1. its environment holds the step's marker (`MATRIX_STEP`); a marker of another step excludes it;
 //! 2. without a marker: if it is, or is in a group or session of, a process known to be the step's;
-//! 3. or if its parent is the step's.
+//! 3. or if its parent is the step's;
+//! 4. or if it is an orphan that nobody knows (a daemon with a clean environment), and the step is the last
+//!    that was begun before it, of those that have not ended.
 //!
-//! What escapes: a process that cleared its environment *and* left group and session *and* lost
-//! its parent before we looked; and a process of another user (sudo) that we may not signal.
-//! The first is not seen, the second is reported.
+//! What escapes: a process of another user that we may not signal. It is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use rustix::process::{
 };
 
 use super::proc::{self, Children, Stat};
+use super::record::{self, Record};
 use crate::machine::host::{HostError, HostErrorKind};
 
 /// Names the step that a process belongs to. That of a step of a `matrix` which itself runs in a
@@ -72,7 +74,7 @@ impl Owner {
         .clone()
     }
 
-    fn parse(text: &str) -> Option<Owner> {
+    pub fn parse(text: &str) -> Option<Owner> {
         let mut fields = text.splitn(3, ':');
         Some(Owner {
             pid: fields.next()?.parse().ok()?,
@@ -81,7 +83,16 @@ impl Owner {
         })
     }
 
-    fn is_alive(&self) -> bool {
+    /// What its record is called.
+    pub fn file_name(&self) -> String {
+        format!("{}-{}-{}", self.pid, self.start, self.namespace)
+    }
+
+    pub fn parse_file_name(text: &str) -> Option<Owner> {
+        Owner::parse(&text.replace('-', ":"))
+    }
+
+    pub fn is_alive(&self) -> bool {
         Stat::of(self.pid).is_some_and(|stat| stat.start == self.start && !stat.zombie)
     }
 
@@ -129,35 +140,93 @@ pub struct Tree {
     main: i32,
     /// While it is, its pid is its own; then the number may be given to another.
     main_is_unreaped: bool,
+}
+
+/// What is known of a step that has not ended.
+#[derive(Debug)]
+struct OpenStep {
+    /// In clock ticks since boot.
+    began: u64,
+    /// None once it is reaped.
+    main: Option<i32>,
     /// Start times of processes that were once seen to belong here.
     known: BTreeMap<i32, u64>,
 }
 
+impl OpenStep {
+    /// `main` stays its group's number after it is reaped, for as long as the group lives.
+    fn is_related(&self, main: i32, stat: &Stat) -> bool {
+        // A number is not given to a new process while it still names a group or a session.
+        self.known.get(&stat.pid) == Some(&stat.start)
+            || [stat.group, stat.session]
+                .iter()
+                .any(|leader| *leader == main || self.known.contains_key(leader))
+    }
+}
+
+/// The children of this process that are known.
+#[derive(Default)]
+struct Steps {
+    open: BTreeMap<String, (i32, OpenStep)>,
+    /// Children that are no step's, such as agents.
+    others: BTreeSet<i32>,
+}
+
+fn steps() -> MutexGuard<'static, Steps> {
+    static STEPS: Mutex<Steps> = Mutex::new(Steps {
+        open: BTreeMap::new(),
+        others: BTreeSet::new(),
+    });
+    STEPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Steps {
+    /// Whether a child is one that we have started and wait for.
+    fn has_main(&self, pid: i32) -> bool {
+        let mut open = self.open.values();
+        self.others.contains(&pid) || open.any(|(_, step)| step.main == Some(pid))
+    }
+
+    /// The step that an orphan without a marker is taken for; None where all that can have started it have ended.
+    fn of_stray(&self, stat: &Stat) -> Option<&str> {
+        let open = || self.open.iter();
+        let related = open().find(|(_, (main, step))| step.is_related(*main, stat));
+        let last = || {
+            let before = open().filter(|(_, (_, step))| step.began <= stat.start);
+            before.max_by_key(|(_, (_, step))| step.began)
+        };
+        related.or_else(last).map(|(name, _)| name.as_str())
+    }
+}
+
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Once reaped, the number may be that of another step.
-        if self.main_is_unreaped {
-            mains().remove(&self.main);
-        }
+        steps().open.remove(&self.step);
     }
 }
 
 impl Tree {
     /// `main` is a child of ours, leads a process group, and its environment has `step` as
-    /// [`STEP_VARIABLE`].
-    pub fn new(step: String, main: u32) -> Tree {
-        mains().insert(main as i32);
+    /// [`STEP_VARIABLE`]. `began` is [`now_ticks`] of before it was started.
+    pub fn new(step: String, main: u32, began: u64) -> Tree {
+        let open = OpenStep {
+            began,
+            main: Some(main as i32),
+            known: BTreeMap::new(),
+        };
+        steps().open.insert(step.clone(), (main as i32, open));
         Tree {
             step,
             main: main as i32,
             main_is_unreaped: true,
-            known: BTreeMap::new(),
         }
     }
 
     pub fn main_was_reaped(&mut self) {
         self.main_is_unreaped = false;
-        mains().remove(&self.main);
+        if let Some((_, step)) = steps().open.get_mut(&self.step) {
+            step.main = None;
+        }
     }
 
     /// Ends all its processes: TERM, then after `grace` KILL, until none is left. Returns those
@@ -215,7 +284,9 @@ impl Tree {
                         has_reaped = true;
                     }
                 } else if parent != us || self.has(&process.stat) {
-                    self.known.insert(pid, process.stat.start);
+                    if let Some((_, step)) = steps().open.get_mut(&self.step) {
+                        step.known.insert(pid, process.stat.start);
+                    }
                     queue.push(pid);
                     found.push(process);
                 }
@@ -233,25 +304,49 @@ impl Tree {
             let below = step.strip_prefix(&self.step);
             return below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         }
-        self.is_related(stat)
+        let steps = steps();
+        let own = steps.open.get(&self.step);
+        if own.is_some_and(|(main, step)| step.is_related(*main, stat)) {
+            return true;
+        }
+        is_orphan(stat)
+            && !steps.others.contains(&stat.pid)
+            && steps.of_stray(stat).is_none_or(|step| step == self.step)
     }
 
-    fn is_related(&self, stat: &Stat) -> bool {
-        // A number is not given to a new process while it still names a group or a session.
-        self.known.get(&stat.pid) == Some(&stat.start)
-            || [stat.group, stat.session]
-                .iter()
-                .any(|leader| *leader == self.main || self.known.contains_key(leader))
-    }
-
-    /// Whether a dead child of ours is one that nobody else waits for. The dead have no
-    /// environment, but one in another session is an orphan: what we start ourselves never leaves
-    /// ours, as the leader of a group cannot.
+    /// Whether a dead child of ours is one that nobody else waits for.
     fn is_dead_of_ours(&self, stat: &Stat) -> bool {
-        // Not getsid(): in a pid namespace that was entered with a session from outside, ours is 0.
-        let is_orphan =
-            || Stat::of(std::process::id() as i32).is_some_and(|us| us.session != stat.session);
-        stat.pid != self.main && (self.is_related(stat) || is_orphan())
+        let steps = steps();
+        let own = steps.open.get(&self.step);
+        let is_related = own.is_some_and(|(main, step)| step.is_related(*main, stat));
+        stat.pid != self.main && !steps.has_main(stat.pid) && (is_related || is_orphan(stat))
+    }
+}
+
+/// Whether a child of ours was not started by us, but has lost its parent. What we start without a host stays in
+/// our session and group, and the leader of a group cannot leave its session.
+fn is_orphan(stat: &Stat) -> bool {
+    // Not getsid(): in a pid namespace that was entered with a session from outside, ours is 0.
+    let us = Stat::of(std::process::id() as i32);
+    us.is_some_and(|us| us.session != stat.session)
+}
+
+/// Clock ticks since boot, as a process's start is told.
+pub fn now_ticks() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    let nanos_per_tick = 1_000_000_000 / ticks_per_second.max(1);
+    now.tv_sec as u64 * ticks_per_second + now.tv_nsec as u64 / nanos_per_tick
+}
+
+/// Reaps orphans that have ended, so that their numbers are free and nobody takes them for alive.
+pub fn reap_orphans() {
+    let us = std::process::id() as i32;
+    for pid in Children::now().of(us) {
+        let is_dead = |stat: &Stat| stat.zombie && stat.parent == us && is_orphan(stat);
+        if Stat::of(pid).is_some_and(|stat| is_dead(&stat)) && !steps().has_main(pid) {
+            reap(pid);
+        }
     }
 }
 
@@ -323,11 +418,15 @@ async fn end_all(grace: Duration, mut look: impl FnMut() -> Vec<TreeProcess>) ->
     all.into_values().collect()
 }
 
-/// Ends the processes of `matrix` processes of this pid namespace that are gone. Returns a line
-/// about each.
-pub async fn clean(namespace: &str, grace: Duration) -> Vec<String> {
+/// Ends the processes of `matrix` processes of this pid namespace that are gone: those with their marker, those
+/// on record in the machine's `state` folder, and all below them. Returns a line about each.
+pub async fn clean(namespace: &str, state: &Path, grace: Duration) -> Vec<String> {
+    let records = record::dead(state, namespace);
     let mut owners: BTreeMap<i32, i32> = BTreeMap::new();
-    let ended = end_all(grace, || ownerless(namespace, &mut owners)).await;
+    let ended = end_all(grace, || ownerless(namespace, &records, &mut owners)).await;
+    if !ended.iter().any(|left| left.survived) {
+        records.into_iter().for_each(Record::remove);
+    }
     let describe = |left: &Leftover| match owners.get(&left.pid) {
         Some(owner) => format!("{left}, left by a matrix that is gone (pid {owner})"),
         None => left.to_string(),
@@ -337,12 +436,25 @@ pub async fn clean(namespace: &str, grace: Duration) -> Vec<String> {
 
 /// Processes whose owner is not alive any more, with all below them, but not this process nor
 /// those above it. `owners` gets the owner's pid by the process's.
-fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<TreeProcess> {
+fn ownerless(
+    namespace: &str,
+    records: &[Record],
+    owners: &mut BTreeMap<i32, i32>,
+) -> Vec<TreeProcess> {
     let mut seen = ancestry(std::process::id() as i32);
     let mut found = Vec::new();
+    // The record's word is as good again once the process is held: numbers go round slowly.
+    let on_record = || -> BTreeMap<i32, i32> {
+        let of = |record: &Record| {
+            let owner = record.owner.pid;
+            record.pids().into_iter().map(move |pid| (pid, owner))
+        };
+        records.iter().flat_map(of).collect()
+    };
+    let recorded = on_record();
     let marked = proc::pids()
         .into_iter()
-        .filter(|pid| dead_owner(*pid, namespace).is_some());
+        .filter(|pid| recorded.contains_key(pid) || dead_owner(*pid, namespace).is_some());
     let mut queue: Vec<(i32, Option<Below>)> = marked.map(|pid| (pid, None)).collect();
     if queue.is_empty() {
         return found;
@@ -358,7 +470,10 @@ fn ownerless(namespace: &str, owners: &mut BTreeMap<i32, i32>) -> Vec<TreeProces
         // Asked again now that it is held: the pid may have changed hands.
         let owner = match below {
             Some(below) => (process.stat.parent == below.parent).then_some(below.owner),
-            None => dead_owner(pid, namespace),
+            None => dead_owner(pid, namespace).or_else(|| {
+                let owner = recorded.get(&pid)?;
+                on_record().contains_key(&pid).then_some(*owner)
+            }),
         };
         let Some(owner) = owner else {
             continue;
@@ -398,12 +513,6 @@ fn ancestry(pid: i32) -> BTreeSet<i32> {
     line
 }
 
-/// The main processes of all steps of this process that are not reaped.
-fn mains() -> MutexGuard<'static, BTreeSet<i32>> {
-    static MAINS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-    MAINS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A child of ours that is no step's, such as an agent: while this is kept, nobody takes it for what a step
 /// has left.
 #[derive(Debug)]
@@ -411,23 +520,23 @@ pub struct OwnChild(i32);
 
 impl OwnChild {
     pub fn new(pid: u32) -> OwnChild {
-        mains().insert(pid as i32);
+        steps().others.insert(pid as i32);
         OwnChild(pid as i32)
     }
 }
 
 impl Drop for OwnChild {
     fn drop(&mut self) {
-        mains().remove(&self.0);
+        steps().others.remove(&self.0);
     }
 }
 
-/// Whether this process has a child, living or dead, that is no step's main process. What a step has left
+/// Whether this process has a child, living or dead, that it did not start. What a step has left
 /// is one, or is below one.
 fn have_orphans() -> bool {
     let children = Children::now().of(std::process::id() as i32);
-    let mains = mains();
-    children.iter().any(|child| !mains.contains(child))
+    let steps = steps();
+    children.iter().any(|child| !steps.has_main(*child))
 }
 
 /// Whether this process has any child, living or dead.
