@@ -268,8 +268,17 @@ impl Executor<'_> {
                 return Ok(());
             };
             let probe = place.command(probed, PROBE_TIMEOUT.min(place.timeout));
-            let probe = place.host.run(probe, self.cancel.clone()).await;
+            let probe = place.host.probe(id, probe, self.cancel.clone()).await;
             let probe = probe.map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
+            if let Some(other) = probe.answered_by {
+                let reason = format!(
+                    "somebody else answered `{}`: {other}, and was there before the service; end it, \
+                     or use another place",
+                    show_words(probed)
+                );
+                return Err((store::AttemptOutcome::Failed, reason));
+            }
+            let probe = probe.output;
             if probe.ended.is_success() {
                 // It must still be there: something else may have answered.
                 ready = None;

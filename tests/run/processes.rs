@@ -95,3 +95,31 @@ fn a_killed_run_leaves_no_daemon_where_there_are_cgroups() {
 fn a_killed_run_leaves_no_daemon_where_there_are_none() {
     killed("mount -t tmpfs none /sys/fs/cgroup");
 }
+
+#[test]
+fn a_probe_that_somebody_else_answers_is_refused() {
+    need("python3", "python3");
+    // It stands for a server of before, which has the port; the new one lives on without it.
+    let old = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = old.local_addr().unwrap().port();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let setups = format!(
+        r#"
+        [[setup]]
+        name = "server"
+        service = ["sleep", "8642"]
+        ready = ["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', {port}))"]
+    "#
+    );
+    let lab = Lab::new(&(setups + &shell("echo v=1")));
+    let ran = lab.run();
+    ran.assert_code(3);
+    let failed = ran.failed();
+    let reason = failed.values().next().unwrap();
+    let us = format!("(pid {}) listens on port {port}", std::process::id());
+    assert!(
+        reason.contains("somebody else answered") && reason.contains(&us),
+        "{reason}"
+    );
+    lab.assert_clean();
+}

@@ -4,16 +4,14 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::protocol::{CallId, FromAgent, LockId, Reply, Request, ToAgent};
-use crate::base::sample::Ended;
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind, Lock,
-    Output, ServiceId, Wait,
+    Output, Probed, ServiceId, Wait,
 };
 
 /// A host that an agent serves.
@@ -304,14 +302,7 @@ impl Host for AgentHost {
     fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
         Box::pin(async move {
             if cancel.is_cancelled() {
-                return Ok(Output {
-                    ended: Ended::Interrupted,
-                    stdout: Vec::new(),
-                    stderr: Vec::new(),
-                    truncated: false,
-                    duration: Duration::ZERO,
-                    leftovers: Vec::new(),
-                });
+                return Ok(Output::interrupted());
             }
             let request = Request::Run(command);
             expect!(self.ask_and_listen(request, cancel, None).await, Reply::Run)
@@ -320,6 +311,21 @@ impl Host for AgentHost {
 
     fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>> {
         Box::pin(async move { expect!(self.ask(Request::Start(command)).await, Reply::Start) })
+    }
+
+    fn probe(
+        &self,
+        service: ServiceId,
+        command: Command,
+        cancel: Cancel,
+    ) -> Wait<'_, Result<Probed, HostError>> {
+        Box::pin(async move {
+            let request = Request::Probe(service, command);
+            expect!(
+                self.ask_and_listen(request, cancel, None).await,
+                Reply::Probe
+            )
+        })
     }
 
     fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>> {

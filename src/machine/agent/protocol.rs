@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::host::{Command, FileOp, FileReply, Holder, HostError, Output, ServiceId};
+use crate::machine::host::{
+    Command, FileOp, FileReply, Holder, HostError, Output, Probed, ServiceId,
+};
 
 /// Changes when a message changes its form: both sides must have the same.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -46,6 +48,7 @@ pub enum Request {
     Files(Vec<FileOp>),
     Run(Command),
     Start(Command),
+    Probe(ServiceId, Command),
     Ended(ServiceId),
     Stop(ServiceId),
     Lock(Holder),
@@ -59,6 +62,7 @@ pub enum Reply {
     Files(Vec<Result<FileReply, HostError>>),
     Run(Result<Output, HostError>),
     Start(Result<ServiceId, HostError>),
+    Probe(Result<Probed, HostError>),
     Ended(Option<Output>),
     Stop(Result<Output, HostError>),
     Lock(Result<LockId, HostError>),

@@ -107,6 +107,9 @@ impl Agent {
             Request::Files(ops) => Reply::Files(host.files(ops).await),
             Request::Run(command) => Reply::Run(host.run(command, cancel).await),
             Request::Start(command) => Reply::Start(host.start(command).await),
+            Request::Probe(service, command) => {
+                Reply::Probe(host.probe(service, command, cancel).await)
+            }
             Request::Ended(service) => Reply::Ended(host.ended(service).await),
             Request::Stop(service) => Reply::Stop(host.stop(service).await),
             Request::Lock(holder) => {

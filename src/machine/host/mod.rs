@@ -37,6 +37,24 @@ pub trait Host {
     /// Starts a command that stays (a service). Its `timeout` means nothing.
     fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>>;
 
+    /// Runs a command that asks whether a service can answer. What the service starts meanwhile is not taken for
+    /// the command's, and whether somebody else has answered is looked at where that can be told.
+    fn probe(
+        &self,
+        service: ServiceId,
+        command: Command,
+        cancel: Cancel,
+    ) -> Wait<'_, Result<Probed, HostError>> {
+        let _ = service;
+        Box::pin(async move {
+            let output = self.run(command, cancel).await?;
+            Ok(Probed {
+                output,
+                answered_by: None,
+            })
+        })
+    }
+
     /// The service's output when it has ended by itself; None while it runs, or when the host
     /// has no such service.
     fn ended(&self, service: ServiceId) -> Wait<'_, Option<Output>>;
@@ -233,6 +251,28 @@ pub struct Output {
     /// Processes that were still there when the command had ended by itself, and were ended by
     /// us; also those that could not be ended, however the command ended.
     pub leftovers: Vec<String>,
+}
+
+impl Output {
+    /// That of a command which was not started, as everything stops.
+    pub fn interrupted() -> Output {
+        Output {
+            ended: Ended::Interrupted,
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            truncated: false,
+            duration: Duration::ZERO,
+            leftovers: Vec::new(),
+        }
+    }
+}
+
+/// What came of a probe of a service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Probed {
+    pub output: Output,
+    /// Who listens where the probe asked and was there before the service: `nginx` (pid 7) listens on port 80.
+    pub answered_by: Option<String>,
 }
 
 /// A service of one host.

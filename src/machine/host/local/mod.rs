@@ -6,6 +6,7 @@ mod output;
 mod proc;
 mod process;
 mod record;
+mod sockets;
 mod state;
 mod tree;
 
@@ -22,9 +23,10 @@ use self::process::{BaseEnvironment, Running};
 use self::record::Recording;
 pub use self::tree::OwnChild;
 use self::tree::Owner;
+use self::tree::now_ticks;
 use super::{
     Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind, Lock,
-    Output, ServiceId, Wait,
+    Output, Probed, ServiceId, Wait,
 };
 use crate::base::sample::Ended;
 
@@ -85,7 +87,22 @@ impl LocalHost {
     }
 
     fn spawn(&self, command: Command) -> Result<Running, HostError> {
-        Running::start(command, &self.environment, &self.owner)
+        Running::start(command, &self.environment, &self.owner, now_ticks())
+    }
+
+    async fn run_to_end(
+        &self,
+        mut running: Running,
+        timeout: Duration,
+        mut cancel: Cancel,
+    ) -> Output {
+        let reason = tokio::select! {
+            biased;
+            () = running.exited() => None,
+            () = cancel.cancelled() => Some(Ended::Interrupted),
+            () = tokio::time::sleep(timeout) => Some(Ended::TimedOut),
+        };
+        running.finish(reason, self.grace).await
     }
 
     fn take_service(&self, id: ServiceId) -> Option<Service> {
@@ -150,27 +167,44 @@ impl Host for LocalHost {
         })
     }
 
-    fn run(&self, command: Command, mut cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
+    fn run(&self, command: Command, cancel: Cancel) -> Wait<'_, Result<Output, HostError>> {
         Box::pin(async move {
             if cancel.is_cancelled() {
-                return Ok(Output {
-                    ended: Ended::Interrupted,
-                    stdout: Vec::new(),
-                    stderr: Vec::new(),
-                    truncated: false,
-                    duration: Duration::ZERO,
-                    leftovers: Vec::new(),
-                });
+                return Ok(Output::interrupted());
             }
             let timeout = command.timeout;
-            let mut running = self.spawn(command)?;
-            let reason = tokio::select! {
-                biased;
-                () = running.exited() => None,
-                () = cancel.cancelled() => Some(Ended::Interrupted),
-                () = tokio::time::sleep(timeout) => Some(Ended::TimedOut),
+            let running = self.spawn(command)?;
+            Ok(self.run_to_end(running, timeout, cancel).await)
+        })
+    }
+
+    fn probe(
+        &self,
+        service: ServiceId,
+        command: Command,
+        cancel: Cancel,
+    ) -> Wait<'_, Result<Probed, HostError>> {
+        Box::pin(async move {
+            let (timeout, words) = (command.timeout, command.argv.clone());
+            let output = match cancel.is_cancelled() {
+                true => Output::interrupted(),
+                false => {
+                    let (environment, owner) = (&self.environment, &self.owner);
+                    let running = Running::start(command, environment, owner, tree::NEVER)?;
+                    self.run_to_end(running, timeout, cancel).await
+                }
             };
-            Ok(running.finish(reason, self.grace).await)
+            let mut answered_by = None;
+            if output.ended.is_success() {
+                let mut services = self.services.borrow_mut();
+                if let Some(Service::Running(running)) = services.get_mut(&service) {
+                    answered_by = running.answered_by_another(words);
+                }
+            }
+            Ok(Probed {
+                output,
+                answered_by,
+            })
         })
     }
 

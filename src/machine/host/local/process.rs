@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 
 use super::output::Capture;
 use super::record;
-use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree, now_ticks};
+use super::sockets;
+use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree};
 use crate::base::sample::Ended;
 use crate::machine::host::{Command, HostError, HostErrorKind, Output};
 
@@ -98,6 +99,7 @@ impl BaseEnvironment {
 /// A command that was started and has not been finished yet. Dropping it kills all its processes.
 pub struct Running {
     child: Child,
+    words: Vec<String>,
     /// The main process's pidfd, readable when it has ended. Not a pipe and never read from: only
     /// its readiness is asked for, which tokio's `AsyncFd` offers to unsafe code alone.
     exit: pipe::Receiver,
@@ -111,13 +113,15 @@ pub struct Running {
 }
 
 impl Running {
+    /// `began` is [`super::tree::now_ticks`], or [`super::tree::NEVER`] of a command that is taken to leave nothing.
     pub fn start(
         command: Command,
         environment: &BaseEnvironment,
         owner: &Owner,
+        began: u64,
     ) -> Result<Running, HostError> {
         let step = owner.new_step();
-        let (started, began) = (Instant::now(), now_ticks());
+        let started = Instant::now();
         let mut child = spawn(&command, environment, owner, &step)?;
         let tree = Tree::new(step, child.id(), began);
         record::started(child.id());
@@ -139,6 +143,7 @@ impl Running {
         match watch(&mut child) {
             Ok((exit, stdin, stdout, stderr)) => Ok(Running {
                 child,
+                words: command.argv,
                 exit,
                 status: None,
                 tree,
@@ -180,6 +185,13 @@ impl Running {
             self.tree.main_was_reaped();
         }
         self.status.is_some()
+    }
+
+    /// Who was there before this service and listens where its words, or these, say.
+    pub fn answered_by_another(&mut self, mut words: Vec<String>) -> Option<String> {
+        words.extend(self.words.iter().cloned());
+        let (began, main, ours) = self.tree.members();
+        sockets::answered_by_another(&words, main, began, &ours)
     }
 
     /// Ends what there is left of it and returns what it printed. `reason` says why it is ended if

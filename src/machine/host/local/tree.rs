@@ -207,7 +207,8 @@ impl Drop for Tree {
 
 impl Tree {
     /// `main` is a child of ours, leads a process group, and its environment has `step` as
-    /// [`STEP_VARIABLE`]. `began` is [`now_ticks`] of before it was started.
+    /// [`STEP_VARIABLE`]. `began` is [`now_ticks`] of before it was started, or [`NEVER`] where no orphan shall be
+    /// taken for its own.
     pub fn new(step: String, main: u32, began: u64) -> Tree {
         let open = OpenStep {
             began,
@@ -220,6 +221,16 @@ impl Tree {
             main: main as i32,
             main_is_unreaped: true,
         }
+    }
+
+    /// When it was started, in clock ticks since boot; its main process; and all that live.
+    pub fn members(&mut self) -> (u64, i32, BTreeSet<i32>) {
+        let pids = self.look().iter().map(|process| process.stat.pid).collect();
+        let began = steps()
+            .open
+            .get(&self.step)
+            .map_or(0, |(_, step)| step.began);
+        (began, self.main, pids)
     }
 
     pub fn main_was_reaped(&mut self) {
@@ -330,6 +341,9 @@ fn is_orphan(stat: &Stat) -> bool {
     let us = Stat::of(std::process::id() as i32);
     us.is_some_and(|us| us.session != stat.session)
 }
+
+/// A start after that of any process.
+pub const NEVER: u64 = u64::MAX;
 
 /// Clock ticks since boot, as a process's start is told.
 pub fn now_ticks() -> u64 {
