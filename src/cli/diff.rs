@@ -57,7 +57,7 @@ async fn side(common: &Common) -> Result<DiffSide, Stop> {
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(common, &looked, &world)?;
     let past = StepTimes::of(&plan, store.as_ref(), &|_| true)?;
-    let rounds = plan.repeat.min;
+    let rounds = loaded.repeat.min;
     let cells = past.with(|durations| keyed(&plan, &|key| (durations.run)(key) * rounds));
     Ok(DiffSide(cells))
 }

@@ -59,6 +59,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     Ok(explain_cell(
         &plan,
         &chosen.known.todo,
+        loaded.repeat.min,
         &args.cell,
         &loaded.only,
         &places,

@@ -8,7 +8,7 @@ use super::{Common, Exit, profiles};
 use crate::base::diag::{Diagnostic, Sources, Span};
 use crate::base::key::Key;
 use crate::config::decode;
-use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Via};
+use crate::config::matrix::{INSTALLED, Matrix, Monitor, ParserDecl, Repeat, Via};
 use crate::config::profile::Chain;
 use crate::config::template::Expr;
 use crate::edge::artifact::Artifacts;
@@ -39,6 +39,8 @@ pub struct Loaded {
     /// Profiles by machine.
     profiles: BTreeMap<String, Chain>,
     pub artifacts: Artifacts,
+    /// How often cells are measured.
+    pub repeat: Repeat,
 }
 
 /// What was found out about the world.
@@ -287,6 +289,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         ))
     })?;
     Ok(Loaded {
+        repeat: matrix.repeat(common.preset.as_deref()).clone(),
         matrix,
         only,
         folder,

@@ -302,7 +302,7 @@ fn people(
         });
         return out;
     }
-    let repeat = plan.repeat;
+    let repeat = &chosen.known.repetition.repeat;
     let adaptive = match repeat.until {
         Some(_) => format!(" at least (adaptive, up to {} a cell)", repeat.max),
         None => String::new(),

@@ -76,7 +76,7 @@ impl SelectionArgs {
         store: Option<&Store>,
         names: Option<&BTreeSet<String>>,
     ) -> Result<Chosen, Stop> {
-        let known = lookup::known(plan, store, &loaded.artifacts)?;
+        let known = lookup::known(plan, &loaded.repeat, store, &loaded.artifacts)?;
         let asked = self.options();
         Ok(choose(
             plan,

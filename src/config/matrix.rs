@@ -206,6 +206,18 @@ pub struct Repeat {
     pub until: Option<Expr>,
 }
 
+impl Matrix {
+    /// How often cells are measured with the preset of this name, or with the matrix's own.
+    pub fn repeat(&self, preset: Option<&str>) -> &Repeat {
+        let own = self.preset.as_ref().map(|preset| preset.value.as_str());
+        let name = preset.or(own);
+        let mut presets = self.presets.iter();
+        let preset = presets.find(|preset| Some(preset.name.value.as_str()) == name);
+        let repeat = preset.and_then(|preset| preset.repeat.as_ref());
+        repeat.unwrap_or(&self.run.repeat)
+    }
+}
+
 impl Repeat {
     pub fn times(n: u32) -> Self {
         Repeat {

@@ -14,7 +14,7 @@ use super::projection::{Numbering, Projection};
 use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
-use crate::config::matrix::{Matrix, Repeat, Via};
+use crate::config::matrix::{Matrix, Via};
 
 /// Cells that are compared along one axis: the groups that differ in nothing else.
 #[derive(Clone, Debug)]
@@ -35,7 +35,6 @@ pub struct Plan<'a> {
     pub cells: Cells,
     pub steps: Steps,
     pub compares: Vec<ComparePlan>,
-    pub repeat: &'a Repeat,
     pub seconds: f64,
     /// Samples that are older are measured again.
     pub max_age: Option<Duration>,
@@ -48,9 +47,6 @@ pub fn plan<'a>(
     digests: &dyn Digests,
 ) -> Result<Plan<'a>, Vec<Diagnostic>> {
     let preset = cell::preset(matrix, choice).map_err(|problem| vec![problem])?;
-    let repeat = preset
-        .and_then(|preset| preset.repeat.as_ref())
-        .unwrap_or(&matrix.run.repeat);
     let seconds = preset
         .and_then(|preset| preset.seconds)
         .unwrap_or(matrix.run.seconds);
@@ -67,7 +63,6 @@ pub fn plan<'a>(
         cells,
         steps,
         compares,
-        repeat,
         seconds,
         max_age,
     })

@@ -46,11 +46,12 @@ pub struct ExplainedCommand {
     pub argv: Words,
 }
 
-/// Explains the cell of this name. `only`: what cells were selected by; `places` are those of its machine; `past` says what is known of
+/// Explains the cell of this name. `rounds_min`: rounds that are wanted of each; `only`: what cells were selected by; `places` are those of its machine; `past` says what is known of
 /// the run step's last failure.
 pub fn explain(
     plan: &Plan,
     todo: &Todo,
+    rounds_min: u32,
     name: &str,
     only: &[Expr],
     places: &dyn Fn(u32) -> Places,
@@ -112,7 +113,7 @@ pub fn explain(
             "will run {}: failed last time: {failure}",
             count(n as usize, "round")
         ),
-        (n, None) if n < plan.repeat.min => {
+        (n, None) if n < rounds_min => {
             format!("will run {} that are missing", count(n as usize, "round"))
         }
         (n, None) => format!(

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::base::key::Key;
 use crate::base::sample::Sample;
+use crate::config::matrix::Repeat;
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Finished, StepKind, Store, StoreError};
 use crate::plan::dag::{Durations, Plan, Todo};
@@ -94,9 +95,10 @@ pub fn machine_of<'p>(plan: &'p Plan, run: usize) -> Option<&'p str> {
     Some(plan.cells.label(plan.cell_of(run), axis))
 }
 
-/// Looks a plan up. The error is a store that cannot be read, or an `until` that cannot be computed.
+/// Looks a plan up whose cells are measured as often as `repeat` says. The error is a store that cannot be read, or an `until` that cannot be computed.
 pub fn known(
     plan: &Plan,
+    repeat: &Repeat,
     store: Option<&Store>,
     artifacts: &Artifacts,
 ) -> Result<Known, LookupError> {
@@ -105,8 +107,7 @@ pub fn known(
         Some(store) => store.finished(keys)?,
         None => Finished::nothing(keys.len()),
     };
-    let mut repetition = Repetition::of(plan);
-    let repeat = plan.repeat;
+    let mut repetition = Repetition::of(plan, repeat);
     if let (Some(store), true) = (store, repeat.until.is_some()) {
         let samples = Samples::of(plan, store)?;
         for run in 0..keys.len() as u32 {

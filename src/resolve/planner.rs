@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
-use crate::config::matrix::Matrix;
+use crate::config::matrix::{Matrix, Repeat};
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Store, StoreError};
 use crate::plan::cell::CellChoice;
@@ -127,6 +127,11 @@ impl<'a> Planner<'a> {
     /// Whether a plan was made since this was asked last.
     pub fn is_news(&self) -> bool {
         self.told.replace(self.made.get()) != self.made.get()
+    }
+
+    /// How often cells are measured.
+    pub fn repeat(&self) -> &'a Repeat {
+        self.matrix.repeat(self.choice.borrow().preset)
     }
 
     /// How many plans were made.

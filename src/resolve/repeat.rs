@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::base::sample::{Better, Sample};
+use crate::config::matrix::Repeat;
 use crate::config::template::Context;
 use crate::judge::compare::{compare, relative_half_width};
 use crate::judge::verdict::Question;
@@ -13,8 +14,9 @@ use crate::judge::verdict::LEVEL;
 use crate::plan::dag::groups;
 
 /// Samples of declared metrics so far: run step → metric → samples.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Repetition {
+    pub repeat: Repeat,
     samples: HashMap<u32, Vec<Vec<Sample>>>,
     /// Run step → rounds; a metric may lack some.
     rounds: HashMap<u32, usize>,
@@ -24,10 +26,10 @@ pub struct Repetition {
 
 impl Repetition {
     /// Knows what a plan compares with what, and no sample yet.
-    pub fn of(plan: &Plan) -> Self {
+    pub fn of(plan: &Plan, repeat: &Repeat) -> Self {
         let mut pairs: HashMap<u32, Vec<[u32; 2]>> = HashMap::new();
         // Nobody asks for an interval where the number of rounds is fixed.
-        let asked = plan.compares.iter().filter(|_| plan.repeat.until.is_some());
+        let asked = plan.compares.iter().filter(|_| repeat.until.is_some());
         let run_of = |cell: u32| plan.steps.runs.of_cell[cell as usize];
         for compare in asked {
             for (baseline, candidates) in groups(plan, compare) {
@@ -42,6 +44,7 @@ impl Repetition {
             }
         }
         Repetition {
+            repeat: repeat.clone(),
             samples: HashMap::new(),
             rounds: HashMap::new(),
             pairs,
@@ -78,7 +81,7 @@ impl Repetition {
     /// The error is an expression that cannot be computed.
     pub fn is_enough(&self, plan: &Plan, run: u32) -> Result<bool, String> {
         let n = self.count(run) as u32;
-        let repeat = plan.repeat;
+        let repeat = &self.repeat;
         let Some(until) = &repeat.until else {
             return Ok(n >= repeat.max);
         };

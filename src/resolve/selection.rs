@@ -186,7 +186,7 @@ fn renew(
     let mut again = BTreeMap::new();
     let mut young_ones: BTreeMap<usize, u32> = BTreeMap::new();
     let mut missing = known.todo.rounds.clone();
-    let least = plan.repeat.min;
+    let least = known.repetition.repeat.min;
     // When the oldest rounds that count were taken.
     let mut oldest_ms = i64::MIN;
     if asked.fresh {
@@ -320,7 +320,8 @@ fn elsewhere(
         }
     }
     let looked: BTreeSet<usize> = stored.iter().flatten().chain(&wanted).copied().collect();
-    let taken = look_back(plan, &looked, store, machines, oldest_ms)?;
+    let least = known.repetition.repeat.min;
+    let taken = look_back(plan, &looked, store, machines, oldest_ms, least)?;
     let is_differing = |run: &usize| taken.get(run).is_some_and(|it| it.differs.is_some());
     let again = wanted.into_iter().filter(is_differing);
     let mut again: BTreeSet<usize> = again.collect();
@@ -347,13 +348,14 @@ fn elsewhere(
     Ok(found)
 }
 
-/// What the machines were like when run steps were measured.
+/// What the machines were like when run steps were measured; `least`: rounds that are wanted of each.
 fn look_back(
     plan: &Plan,
     runs: &BTreeSet<usize>,
     store: &Store,
     machines: &Machines,
     oldest_ms: i64,
+    least: u32,
 ) -> Result<BTreeMap<usize, Taken>, StoreError> {
     // Run steps are sorted by key.
     let keys: Vec<Key> = runs.iter().map(|run| plan.steps.runs.keys[*run]).collect();
@@ -391,7 +393,7 @@ fn look_back(
             if let Some(key) = key.filter(|key| !taken.environments.contains(key)) {
                 taken.environments.push(key);
             }
-            if at < plan.repeat.min as usize {
+            if at < least as usize {
                 taken.young += u32::from(shifted.is_none() && started_ms >= oldest_ms);
                 taken.differs = taken.differs.or(shifted);
             }

@@ -134,7 +134,12 @@ impl<'a> Session<'a> {
     ) -> Result<Chosen, RunError> {
         let plan = self.plan()?;
         let (store, machines) = (self.store.borrow(), self.planner.machines);
-        let known = lookup::known(&plan, Some(&store), self.planner.artifacts)?;
+        let known = lookup::known(
+            &plan,
+            self.planner.repeat(),
+            Some(&store),
+            self.planner.artifacts,
+        )?;
         let store = Some(&*store);
         Ok(choose(
             &plan,
@@ -553,6 +558,7 @@ impl<'a> Engine<'_, 'a> {
             plan,
             plan_number: planner.made(),
             artifacts: planner.artifacts,
+            repeat: planner.repeat(),
             machines: self.names,
             others_at_work: at_work,
             is_flawed: self.is_flawed.get(),

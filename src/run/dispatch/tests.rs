@@ -60,7 +60,7 @@ fn requests(plan: &Plan, machine: u16, have: &dyn Fn(usize) -> Vec<u32>) -> Vec<
     let own = runs.filter(|run| plan.cell_of(*run)[axis] == machine);
     let request = |run: usize| RunRequest {
         run: run as u32,
-        rounds: (0..plan.repeat.min)
+        rounds: (0..plan.matrix.run.repeat.min)
             .filter(|round| !have(run).contains(round))
             .collect(),
     };

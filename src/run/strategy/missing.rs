@@ -48,7 +48,7 @@ impl Strategy for Missing {
         }
         let plan = known.plan;
         let store = known.site.store.borrow();
-        let stored = lookup::known(plan, Some(&store), known.artifacts)?;
+        let stored = lookup::known(plan, known.repeat, Some(&store), known.artifacts)?;
         let (machines, out) = (known.site.machines, &self.out);
         let chosen = choose_again(
             plan,
@@ -106,7 +106,7 @@ impl Strategy for Missing {
             return Ok(Vec::new());
         };
         // Where the number of rounds is fixed nobody asks for the samples.
-        if known.plan.repeat.until.is_none() {
+        if known.repeat.until.is_none() {
             return Ok(Vec::new());
         }
         let (run, round) = (*run, *round);
@@ -116,7 +116,7 @@ impl Strategy for Missing {
         if is_enough.map_err(RunError::Template)? {
             return Ok(vec![Adjustment::Enough { run }]);
         }
-        if repetition.count(run) >= known.plan.repeat.min as usize {
+        if repetition.count(run) >= known.repeat.min as usize {
             let cell = known.plan.cells.name(known.plan.cell_of(run as usize));
             known.site.tell(Event::Repeats { cell });
         }

@@ -7,6 +7,7 @@ pub mod missing;
 
 use std::collections::BTreeSet;
 
+use crate::config::matrix::Repeat;
 use crate::edge::artifact::Artifacts;
 use crate::edge::store::StoreError;
 use crate::plan::dag::Plan;
@@ -68,6 +69,8 @@ pub struct Knowledge<'k> {
     /// Tells plans apart: run steps of another one have other numbers.
     pub plan_number: u32,
     pub artifacts: &'k Artifacts,
+    /// How often the matrix wants its cells to be measured.
+    pub repeat: &'k Repeat,
     /// Machines that take part.
     pub machines: &'k BTreeSet<String>,
     /// Others of them are still at work: results are to come.
