@@ -5,6 +5,7 @@ use std::array::from_fn;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::noise::{SeriesNoise, modes, step_sigma, vet};
 use super::place::{Place, locate};
 use super::{stats, trend};
 
@@ -22,9 +23,6 @@ const LANES: usize = 8;
 
 /// Grid of candidate levels in sigma: a level off by an eighth costs 0.016 sigma² a point.
 const LEVEL_STEP: f64 = 0.25;
-
-/// The autocorrelation that is believed at the most.
-const RHO_MAX: f64 = 0.9;
 
 /// Fewest points before or after a change, however large it is.
 const SHORTEST: usize = 2;
@@ -125,18 +123,23 @@ pub fn changes(series: &[Option<f64>], options: &DetectorOptions) -> Vec<Change>
     if options.trends {
         x = trend::without_season(&x, &places, sigma).unwrap_or(x);
     }
-    let medians = running_medians(&x, options.min_segment.max(1));
-    let grid = ordered(&medians);
-    let mut starts = segment(&x, &grid, sigma, 1.0, options);
-    let mut noise = SeriesNoise::within(&x, &starts, sigma);
-    for _ in 0..PASSES_MAX {
-        let before = std::mem::take(&mut starts);
-        starts = segment(&x, &grid, noise.sigma, noise.inflation(), options);
-        if starts == before {
-            break;
+    let mut levels = Levels::of(&x, sigma, options);
+    if !levels.starts.is_empty()
+        && let Some(modes) = modes(&x, levels.ends)
+    {
+        levels.starts = modes.kept(levels.starts, 1.5 * options.penalty);
+        if levels.starts.is_empty() {
+            x = modes.taken_out(&x);
+            levels = Levels::of(&x, step_sigma(&x).unwrap_or(sigma), options);
         }
-        noise = SeriesNoise::within(&x, &starts, sigma);
     }
+    let Levels {
+        medians,
+        mut starts,
+        noise,
+        ..
+    } = levels;
+    vet(&x, &mut starts, noise, options);
     at_ends(&x, &mut starts, sigma, options);
     let mut found = locate_all(&x, &starts, &noise);
     starts = found.iter().map(|place| place.index).collect();
@@ -216,6 +219,39 @@ pub fn place_of(series: &[Option<f64>], at: usize) -> Option<Place> {
     Some(found.mapped(&places))
 }
 
+/// The levels of a series.
+struct Levels {
+    medians: Vec<f64>,
+    /// The lowest and the highest of these.
+    ends: [f64; 2],
+    /// Starts of all segments but the first.
+    starts: Vec<usize>,
+    noise: SeriesNoise,
+}
+
+impl Levels {
+    fn of(x: &[f64], sigma: f64, options: &DetectorOptions) -> Levels {
+        let medians = running_medians(x, options.min_segment.max(1));
+        let grid = ordered(&medians);
+        let mut starts = segment(x, &grid, sigma, 1.0, options);
+        let mut noise = SeriesNoise::within(x, &starts, sigma);
+        for _ in 0..PASSES_MAX {
+            let before = std::mem::take(&mut starts);
+            starts = segment(x, &grid, noise.sigma, noise.inflation(), options);
+            if starts == before {
+                break;
+            }
+            noise = SeriesNoise::within(x, &starts, sigma);
+        }
+        Levels {
+            medians,
+            ends: [grid.first(), grid.last()].map(|end| end.copied().unwrap_or(0.0)),
+            starts,
+            noise,
+        }
+    }
+}
+
 /// Adds a change near either end that has fewer points behind it than a segment has, but is so large that they suffice:
 /// see [`short_level`].
 fn at_ends(x: &[f64], starts: &mut Vec<usize>, sigma: f64, options: &DetectorOptions) {
@@ -274,77 +310,6 @@ fn locate_all(x: &[f64], starts: &[usize], noise: &SeriesNoise) -> Vec<Place> {
         found.push(place);
     }
     found
-}
-
-/// SeriesNoise about the levels.
-pub(super) struct SeriesNoise {
-    pub sigma: f64,
-    /// Lag-1 autocorrelation, 0 to 0.9.
-    pub rho: f64,
-}
-
-impl SeriesNoise {
-    /// From residuals about segment medians.
-    fn within(x: &[f64], starts: &[usize], fallback: f64) -> Self {
-        let mut residuals = Vec::with_capacity(x.len());
-        let mut begin = 0;
-        for end in starts.iter().copied().chain([x.len()]) {
-            let level = stats::median(&x[begin..end]).unwrap_or(0.0);
-            residuals.extend(x[begin..end].iter().map(|value| value - level));
-            begin = end;
-        }
-        SeriesNoise::of(&residuals, fallback)
-    }
-
-    /// Sigma by MAD, ρ of residuals clipped at 3 sigma.
-    pub fn of(residuals: &[f64], fallback: f64) -> Self {
-        let sigma = stats::mad(residuals).unwrap_or(0.0) * stats::MAD_TO_SIGMA;
-        let sigma = if sigma > 0.0 { sigma } else { fallback };
-        let clipped: Vec<f64> = residuals
-            .iter()
-            .map(|r| r.clamp(-3.0 * sigma, 3.0 * sigma))
-            .collect();
-        let products: f64 = clipped.windows(2).map(|pair| pair[0] * pair[1]).sum();
-        let squares: f64 = clipped.iter().map(|r| r * r).sum();
-        let rho = if squares > 0.0 {
-            products / squares
-        } else {
-            0.0
-        };
-        SeriesNoise {
-            sigma,
-            rho: rho.clamp(0.0, RHO_MAX),
-        }
-    }
-
-    /// f of [`changes`].
-    pub fn inflation(&self) -> f64 {
-        (1.0 + self.rho) / (1.0 - self.rho)
-    }
-}
-
-/// Sigma of the noise from steps between neighbours, which a change of level hardly touches:
-/// quantiles of |xᵢ₊₁ − xᵢ|/√2 (Rice, 1984, made robust). The median, or the first higher quantile
-/// that is not zero where the resolution is coarse; for a series of exact levels half its smallest
-/// step. None where nothing ever changes.
-fn step_sigma(x: &[f64]) -> Option<f64> {
-    let mut steps: Vec<f64> = x.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
-    // Quantile and the standard normal's quantile at that share of |z|.
-    let by_quantile = [(0.5, 0.6745), (0.75, 1.1503), (0.9, 1.6449)]
-        .into_iter()
-        .filter(|_| x.len() > 1)
-        .map(|(q, z)| {
-            let at = (q * steps.len() as f64) as usize;
-            *steps.select_nth_unstable_by(at, f64::total_cmp).1 / z
-        })
-        .find(|sigma| *sigma > 0.0);
-    let smallest = || {
-        let moved = steps.iter().copied().filter(|step| *step > 0.0);
-        moved.min_by(f64::total_cmp).map(|step| step / 2.0)
-    };
-    by_quantile
-        .or_else(smallest)
-        .map(|sigma| sigma / std::f64::consts::SQRT_2)
 }
 
 /// Medians of `window` neighbouring points.

@@ -6,6 +6,7 @@ pub mod confirm;
 pub mod culprit;
 pub mod history;
 pub mod monitors;
+pub mod noise;
 pub mod place;
 pub mod power;
 pub mod stats;

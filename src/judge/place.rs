@@ -1,6 +1,6 @@
 //! Where a change of level is: the posterior of its place, and the credible set of places.
 
-use super::changepoint::SeriesNoise;
+use super::noise::SeriesNoise;
 use super::stats;
 
 /// The share of the posterior that a credible set holds.
@@ -46,7 +46,7 @@ impl Place {
 /// say that much less (f as in [`changes`](super::changepoint::changes); by the whole of f sets hold .97 to .98). a and b
 /// are medians of the points before and after the most likely place, t is Student's density ([`DEGREES`]), all places are
 /// as likely beforehand.
-pub(super) fn locate(
+pub fn locate(
     x: &[f64],
     [begin, end]: [usize; 2],
     at: usize,

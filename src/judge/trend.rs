@@ -1,6 +1,7 @@
 //! Trends and seasons of a series: straight lines between bends, and what comes back with a period.
 
-use super::changepoint::{DetectorOptions, SeriesNoise};
+use super::changepoint::DetectorOptions;
+use super::noise::SeriesNoise;
 use super::place::{Place, credible};
 use super::stats;
 
@@ -167,7 +168,7 @@ pub fn bends(
 /// n·ln s² + k·ln n (Schwarz, 1978) of residuals with autoregression of the order 0, 1 or 2 that gives the least:
 /// s² is the mean square of the innovations, clipped at 3 sigma and at least `least`², k counts `numbers` and the
 /// order. SeriesNoise that wanders is no reason for more lines, nor is a bow that two coefficients follow.
-fn criterion(residuals: &[f64], numbers: usize, least: f64) -> f64 {
+pub fn criterion(residuals: &[f64], numbers: usize, least: f64) -> f64 {
     let n = residuals.len() as f64;
     let product = |a: usize, b: usize| -> f64 {
         let end = residuals.len();
