@@ -152,7 +152,8 @@ fn wanted(args: &AcceptArgs, records: &Records, now: i64) -> Result<Acceptance, 
     })
 }
 
-/// The series of a change point's cause, each from its first point after the change.
+/// The series of a change point's cause, each from the last place where the change may be on: no commit before the change
+/// becomes the baseline.
 fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
     let moved = records.changes(&|_| true, false)?;
     let told = causes(
@@ -175,7 +176,7 @@ fn of_change(records: &Records, id: i64) -> Result<Vec<AcceptedFrom>, Stop> {
         .iter()
         .filter(|moved| moved.id.is_some() && numbers.contains(&moved.id));
     Ok(own
-        .filter_map(|moved| from(records, &moved.series, moved.index))
+        .filter_map(|moved| from(records, &moved.series, *moved.set.last()?))
         .collect())
 }
 

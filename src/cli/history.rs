@@ -10,7 +10,7 @@ use super::{Common, Exit};
 use crate::base::diag::{Sources, suggest};
 use crate::edge::csv::read_series;
 use crate::edge::store::SeriesId;
-use crate::judge::changepoint::{DetectorOptions, changes as change_points};
+use crate::judge::changepoint::{DetectorOptions, changes as change_points, modes_of};
 use crate::report::changes::{causes_text, file_text, history_text};
 use crate::run::command::now_ms;
 use crate::verdicts::changes::{differences, tell};
@@ -88,6 +88,7 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
     let told = |(name, points): (String, Vec<Option<f64>>)| FileSeries {
         name,
         points: points.iter().flatten().count(),
+        modes: modes_of(&points),
         changes: change_points(&points, &DetectorOptions::default())
             .into_iter()
             .map(|change| FileChange {
@@ -170,6 +171,7 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
                 .map_or(String::new(), |named| named.metric.clone()),
             unit: records.unit(id),
             better: records.better(id),
+            modes: modes_of(&past.levels()),
             points: points(&records, past)?,
             changes: changes.filter_map(|moved| records.told(moved)).collect(),
         });

@@ -12,9 +12,9 @@ use crate::plan::cell::Cells;
 use crate::resolve::versions::{VERSIONS_MAX, VersionError, label_of};
 use crate::verdicts::changes::{MovedSeries, look};
 use crate::verdicts::comparisons::series_of;
-use crate::verdicts::history::{ALL_SESSIONS, Past, What, accepted, preset_name};
+use crate::verdicts::history::{ALL_SESSIONS, Past, PastSeries, What, accepted, preset_name};
 use crate::verdicts::report::time;
-use crate::verdicts::series::{CellChange, direction};
+use crate::verdicts::series::{CellChange, VersionPlace, direction};
 
 /// A metric of the matrix, as a series knows it.
 #[derive(Clone, Debug)]
@@ -135,8 +135,8 @@ impl Records {
             to: version(end)?,
             told_at: told_at.filter(|told| *told != most_likely),
             most_likely,
+            places: places(series, moved),
             at: time(first.started_ms),
-            session: first.session,
             verdict: direction(moved.ratio, difference, self.better(&moved.series)),
             ratio: moved.ratio,
             ci95: moved.ci95,
@@ -164,6 +164,29 @@ impl Records {
         let parts = name.split(',').filter(|part| !part.starts_with("version="));
         let tuple = self.cells.parse(&parts.collect::<Vec<_>>().join(","))?;
         Ok(self.cells.name(&tuple))
+    }
+}
+
+/// Where a change may be, in the order of the series; nowhere where it is gone.
+fn places(series: &PastSeries, moved: &MovedSeries) -> Vec<VersionPlace> {
+    let known = moved.set.iter().zip(&moved.shares);
+    let place = |(index, share): (&usize, &f64)| {
+        let (before, point) = (
+            series.points.get(index.checked_sub(1)?)?,
+            series.points.get(*index)?,
+        );
+        Some(VersionPlace {
+            after: before.position,
+            at: point.position,
+            before: before.version.to_string(),
+            version: point.version.to_string(),
+            measured: time(point.started_ms),
+            share: *share,
+        })
+    };
+    match moved.probability {
+        Some(_) => known.filter_map(place).collect(),
+        None => Vec::new(),
     }
 }
 

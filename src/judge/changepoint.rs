@@ -219,6 +219,24 @@ pub fn place_of(series: &[Option<f64>], at: usize) -> Option<Place> {
     Some(found.mapped(&places))
 }
 
+/// The two levels between which a series goes to and fro, where it does ([`modes`]).
+pub fn modes_of(series: &[Option<f64>]) -> Option<[f64; 2]> {
+    let Points {
+        x, centre, logs, ..
+    } = Points::of(series);
+    let medians = running_medians(&x, DetectorOptions::DEFAULT.min_segment);
+    let ends = |pick: fn(f64, f64) -> f64, from| medians.iter().copied().fold(from, pick);
+    let found = modes(
+        &x,
+        [
+            ends(f64::min, f64::INFINITY),
+            ends(f64::max, f64::NEG_INFINITY),
+        ],
+    )?;
+    let value = |x: f64| if logs { (x + centre).exp() } else { x + centre };
+    Some(found.levels.map(value))
+}
+
 /// The levels of a series.
 struct Levels {
     medians: Vec<f64>,

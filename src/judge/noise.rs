@@ -78,6 +78,9 @@ const BLOCK: usize = 40;
 /// Spreads of blocks within this factor of that of the whole series are the same.
 const SAME_SPREAD: f64 = 1.6;
 
+/// No noise explains a step of so many sigma.
+const LARGE: f64 = 8.0;
+
 /// Sigma of a normal distribution / its mean deviation: √(π/2).
 const MEAN_TO_SIGMA: f64 = 1.2533;
 
@@ -109,6 +112,12 @@ pub fn vet(x: &[f64], starts: &mut Vec<usize>, mut noise: SeriesNoise, options: 
                 let rests = rests.zip(begin..);
                 rests.map(|(rest, at)| rest / spreads[at / BLOCK]).collect()
             };
+            let level = |points: &[f64]| stats::median(points).unwrap_or(0.0);
+            let size = (level(&x[starts[i]..end]) - level(&x[begin..starts[i]])).abs();
+            let widest = spreads[begin / BLOCK..=(end - 1) / BLOCK].iter().copied();
+            if size >= LARGE * widest.fold(0.0, f64::max) {
+                return f64::INFINITY;
+            }
             let (one, two) = (rests(&[]), rests(&[starts[i] - begin]));
             if wanders {
                 let products: f64 = one.windows(2).map(|pair| pair[0] * pair[1]).sum();

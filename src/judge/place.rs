@@ -24,8 +24,9 @@ pub struct Place {
     /// The most likely first point after the change, and how likely it is.
     pub index: usize,
     pub probability: f64,
-    /// The fewest places that hold [`CREDIBLE`] of the posterior together, ascending.
+    /// The fewest places that hold [`CREDIBLE`] of the posterior together, ascending, and the share of each.
     pub set: Vec<usize>,
+    pub shares: Vec<f64>,
 }
 
 impl Place {
@@ -35,6 +36,7 @@ impl Place {
             index: indexes[self.index],
             probability: self.probability,
             set: self.set.iter().map(|point| indexes[*point]).collect(),
+            shares: self.shares.clone(),
         }
     }
 }
@@ -110,6 +112,7 @@ pub fn credible(logs: &[f64], first: usize) -> Place {
     Place {
         index,
         probability: order.first().map_or(0.0, |i| shares[*i] / total),
+        shares: set.iter().map(|i| shares[i - first] / total).collect(),
         set,
     }
 }

@@ -14,7 +14,7 @@ use crate::judge::history::ChangeStanding;
 use crate::judge::verdict::Verdict;
 use crate::verdicts::report::AcceptedRow;
 use crate::verdicts::series::{
-    Cause, CellChange, Course, FileChange, FileChanges, History, MatrixChanges,
+    Cause, CellChange, Course, Effect, FileChange, FileChanges, History, MatrixChanges,
 };
 
 /// Rows and lines that a terminal is shown; the rest is counted.
@@ -72,6 +72,16 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
         out.push_str(&lines(&rows));
     }
     more(total, LINES_MAX, &mut out);
+    for series in &found.series {
+        if let Some([low, high]) = series.modes {
+            let [low, high] = [low, high].map(|level| value(Some(level), ""));
+            let name = &series.name;
+            let _ = writeln!(
+                out,
+                "{name} goes to and fro between two modes, {low} and {high}"
+            );
+        }
+    }
     let _ = writeln!(
         out,
         "{} in {} of {} series",
@@ -86,12 +96,10 @@ pub fn file_text(found: &FileChanges, style: Style) -> String {
 pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     let mut out = String::new();
     if found.causes.is_empty() {
-        out.push_str("no change points (one needs five points on either side: `matrix history` shows them)\n");
+        out.push_str("no change points (one needs five points on either side, a large one two: `matrix history` shows them)\n");
     }
-    let header = [
-        "id", "", "versions", "machine", "metric", "change", "cells", "since",
-    ];
-    let mut rows = table(style, &header, 8);
+    let header = ["id", "", "versions", "machine", "change", "cells", "since"];
+    let mut rows = table(style, &header, 7);
     for cause in found.causes.iter().take(LINES_MAX) {
         rows.add_row(vec![
             Cell::new(cause.id.map_or("-".to_owned(), |id| id.to_string())),
@@ -102,15 +110,14 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
                 &cause.most_likely,
                 cause.probability,
             )),
-            Cell::new(&cause.machine),
-            Cell::new(&cause.metric),
-            Cell::new(cause.ratio.map_or("-".to_owned(), show_ratio)),
+            Cell::new(cause.machines.join(" ")),
+            Cell::new(effects(cause)),
             Cell::new(breakable(&cells_of(cause))),
             Cell::new(&cause.at),
         ]);
     }
-    const DROPPED: [usize; 1] = [7];
-    fit(&mut rows, style, &[(6, BREAK), (2, ' ')], &DROPPED);
+    const DROPPED: [usize; 1] = [6];
+    fit(&mut rows, style, &[(5, BREAK), (2, ' ')], &DROPPED);
     if !found.causes.is_empty() {
         out.push_str(&lines(&rows));
         out.push_str(&dropped(&rows, &DROPPED));
@@ -129,8 +136,24 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     out
 }
 
+/// Metrics of one cause that are named.
+const EFFECTS_MAX: usize = 4;
+
+fn effects(cause: &Cause) -> String {
+    let one = |effect: &Effect| {
+        let ratio = effect.ratio.map_or("-".to_owned(), show_ratio);
+        format!("{} {ratio}", effect.metric)
+    };
+    let mut told: Vec<String> = cause.effects.iter().take(EFFECTS_MAX).map(one).collect();
+    let more = cause.effects.len() - told.len();
+    told.extend((more > 0).then(|| format!("and {more} more")));
+    told.join(", ")
+}
+
 fn cells_of(cause: &Cause) -> String {
-    let names: Vec<&str> = cause.cells.iter().map(|cell| &*cell.cell).collect();
+    let mut names: Vec<&str> = cause.cells.iter().map(|cell| &*cell.cell).collect();
+    names.sort_unstable();
+    names.dedup();
     match names.len() {
         n if n <= CELLS_MAX => names.join(" "),
         n => format!(
@@ -168,6 +191,10 @@ pub fn history_text(history: &History, style: Style) -> String {
             value(last.copied(), &course.unit),
         );
         let _ = writeln!(out, "  {}", sparkline(&values, width));
+        if let Some([low, high]) = course.modes {
+            let [low, high] = [low, high].map(|level| value(Some(level), &course.unit));
+            let _ = writeln!(out, "  goes to and fro between two modes, {low} and {high}");
+        }
         for change in &course.changes {
             change_line(change, &mut out);
         }
@@ -284,15 +311,19 @@ mod tests {
     fn a_narrow_terminal_is_told_what_is_hidden() {
         let cause = Cause {
             id: Some(1),
-            machine: "here".to_owned(),
-            metric: "iops".to_owned(),
+            machines: vec!["here".to_owned()],
+            set: vec!["v2".to_owned()],
             from: "v1".to_owned(),
             to: "v2".to_owned(),
             most_likely: "v2".to_owned(),
             probability: Some(1.0),
             at: "2026-01-01T00:00:00Z".to_owned(),
             verdict: Verdict::Regression,
-            ratio: Some(0.9),
+            effects: vec![Effect {
+                metric: "iops".to_owned(),
+                ratio: Some(0.9),
+                cells: 1,
+            }],
             surroundings: Vec::new(),
             accepted: None,
             cells: Vec::new(),

@@ -29,8 +29,9 @@ pub struct MovedSeries {
     pub index: usize,
     /// How likely that is; None where it is gone.
     pub probability: Option<f64>,
-    /// Indexes that hold 95 % of the posterior together, ascending.
+    /// Indexes that hold 95 % of the posterior together, ascending, and the share of each.
     pub set: Vec<usize>,
+    pub shares: Vec<f64>,
     /// Of the point under which it is told: the most likely first one when that was done first.
     pub key: Key,
     /// Level after / level before.
@@ -135,6 +136,9 @@ fn of_series(
             id: found.told.map(|told| told.id),
             index,
             probability: place.as_ref().map(|place| place.probability),
+            shares: place
+                .as_ref()
+                .map_or(vec![1.0], |place| place.shares.clone()),
             set: place.map_or(vec![index], |place| place.set),
             key: told_key.unwrap_or(series.points[index].key),
             ratio: sides.ratio,
@@ -296,12 +300,13 @@ fn surroundings(
 ) -> Result<Vec<String>, StoreError> {
     let mut told = Vec::new();
     let after = &series.points[moved.index];
-    if let Some(before) = moved
-        .index
-        .checked_sub(1)
-        .map(|index| &series.points[index])
+    // It may be anywhere in the set: what changed between its ends counts.
+    let ends = moved.set.first().zip(moved.set.last());
+    if let Some((first, last)) = ends
+        && let Some(before) = first.checked_sub(1)
     {
-        told.extend(differences(store, before, after)?);
+        let (before, last) = (&series.points[before], &series.points[*last]);
+        told.extend(differences(store, before, last)?);
     }
     let control = series
         .again

@@ -1,13 +1,15 @@
 //! Series as they are reported: their course, their change points, and one cause for changes that happened together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::base::sample::Better;
+use crate::edge::store::Position;
 use crate::judge::changepoint::Change;
 use crate::judge::history::ChangeStanding;
+use crate::judge::place::credible;
 use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
 use crate::verdicts::cells::{CellName, NamedCell};
@@ -24,6 +26,8 @@ pub struct FileSeries {
     pub name: String,
     /// Points that are no gaps.
     pub points: usize,
+    /// Two levels between which it goes to and fro, where it does: not each step is a change.
+    pub modes: Option<[f64; 2]>,
     pub changes: Vec<FileChange>,
 }
 
@@ -48,28 +52,52 @@ pub struct MatrixChanges {
     pub accepted: Vec<AcceptedRow>,
 }
 
-/// What happened to a metric on a machine between two versions.
+/// What happened to some cells at one commit, as far as can be told.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Cause {
     /// For `matrix accept --change`.
     pub id: Option<i64>,
-    pub machine: String,
-    pub metric: String,
+    pub machines: Vec<String>,
     /// It is after `from`, at `to` at the latest, and most likely at `most_likely`.
     pub from: String,
     pub to: String,
     pub most_likely: String,
+    /// How likely that is, by all cells together; None where the change is gone.
     pub probability: Option<f64>,
+    /// Versions that hold 95 % of the probability together, in their order.
+    pub set: Vec<String>,
     /// When the most likely version was measured: ISO 8601, UTC.
     pub at: String,
-    /// That of most cells.
+    /// That of most changes.
     pub verdict: Verdict,
-    /// Median over the cells.
-    pub ratio: Option<f64>,
+    /// What it did to each metric.
+    pub effects: Vec<Effect>,
     pub surroundings: Vec<String>,
     /// The acceptance that all cells are under.
     pub accepted: Option<i64>,
     pub cells: Vec<CellChange>,
+}
+
+/// What a cause did to a metric.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Effect {
+    pub metric: String,
+    /// Level after / level before, median over the cells.
+    pub ratio: Option<f64>,
+    pub cells: usize,
+}
+
+/// A place where a change may be: after one version of a series and at the next at the latest.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VersionPlace {
+    pub after: Position,
+    pub at: Position,
+    /// The labels of both, and when the second was measured.
+    pub before: String,
+    pub version: String,
+    pub measured: String,
+    /// Of the posterior of this series.
+    pub share: f64,
 }
 
 /// A change point of one series.
@@ -93,10 +121,11 @@ pub struct CellChange {
     pub most_likely: String,
     /// The version at which it was told first, where that was another one.
     pub told_at: Option<String>,
+    /// Where it may be; nothing where it is gone.
+    #[serde(skip)]
+    pub places: Vec<VersionPlace>,
     /// When the most likely first point was measured.
     pub at: String,
-    #[serde(skip)]
-    pub session: i64,
     pub verdict: Verdict,
     pub ratio: Option<f64>,
     pub ci95: Option<[f64; 2]>,
@@ -126,6 +155,8 @@ pub struct Course {
     pub metric: String,
     pub unit: String,
     pub better: Better,
+    /// Two levels between which it goes to and fro, where it does: not each step is a change.
+    pub modes: Option<[f64; 2]>,
     pub points: Vec<CoursePoint>,
     pub changes: Vec<CellChange>,
 }
@@ -154,62 +185,128 @@ pub fn direction(ratio: Option<f64>, difference: f64, better: Better) -> Verdict
     }
 }
 
-/// Gathers the changes that happened to the same metric on the same machine between the same
-/// versions, the latest first. Versions of one name (`installed`) are told apart by their session.
-pub fn causes(changes: Vec<CellChange>) -> Vec<Cause> {
-    let mut groups: BTreeMap<(i64, String, String, String, String), Vec<CellChange>> =
-        BTreeMap::new();
+/// Outside its credible set a change is so likely for each place; no cell alone may rule a place out.
+const ELSEWHERE: f64 = 0.01;
+
+/// Gathers changes whose credible sets have a place in common: they have one cause. The latest first. What is gone is
+/// by itself.
+pub fn causes(mut changes: Vec<CellChange>) -> Vec<Cause> {
+    // The best known first: what is known less well joins it.
+    changes.sort_by_key(|change| (change.places.len(), change.id.unwrap_or(i64::MAX)));
+    let mut groups: Vec<(Vec<VersionPlace>, Vec<CellChange>)> = Vec::new();
     for change in changes {
-        let session = if change.from == change.to {
-            change.session
-        } else {
-            0
+        let common = |places: &[VersionPlace]| -> Vec<VersionPlace> {
+            let of_both = places
+                .iter()
+                .filter(|place| share(&change.places, place) > 0.0);
+            of_both.cloned().collect()
         };
-        let (machine, metric) = (change.machine.clone(), change.metric.clone());
-        let key = (
-            session,
-            change.from.clone(),
-            change.to.clone(),
-            machine,
-            metric,
-        );
-        groups.entry(key).or_default().push(change);
+        let mut known = groups.iter_mut();
+        match known.find_map(|group| {
+            Some(common(&group.0))
+                .filter(|it| !it.is_empty())
+                .zip(Some(group))
+        }) {
+            Some((places, group)) => {
+                group.0 = places;
+                group.1.push(change);
+            }
+            None => groups.push((change.places.clone(), vec![change])),
+        }
     }
-    let mut causes: Vec<Cause> = groups.into_values().filter_map(cause).collect();
+    let mut causes: Vec<Cause> = groups
+        .into_iter()
+        .filter_map(|group| cause(group.1))
+        .collect();
     causes.sort_by(|a, b| b.at.cmp(&a.at).then(a.id.cmp(&b.id)));
     causes
 }
 
+/// The share of a change's posterior at the place of another series; 0 where that is none of its places.
+fn share(places: &[VersionPlace], other: &VersionPlace) -> f64 {
+    let own = places
+        .iter()
+        .find(|own| own.after < other.at && other.at <= own.at);
+    own.map_or(0.0, |own| own.share)
+}
+
+/// The places of a cause with their joint posterior, in their order: the product over cells. Metrics of one cell are measured
+/// together and count as one, their geometric mean.
+fn joint(cells: &[CellChange]) -> Vec<VersionPlace> {
+    let mut of_cell: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for change in cells {
+        *of_cell.entry((&change.machine, &change.cell)).or_default() += 1.0;
+    }
+    let mut places: Vec<VersionPlace> = cells
+        .iter()
+        .flat_map(|change| change.places.clone())
+        .collect();
+    places.sort_by_key(|place| place.at);
+    places.dedup_by_key(|place| place.at);
+    let log = |place: &VersionPlace| -> f64 {
+        let of_change = |change: &CellChange| {
+            let metrics = of_cell.get(&(&*change.machine, &*change.cell)).copied();
+            share(&change.places, place).max(ELSEWHERE).ln() / metrics.unwrap_or(1.0)
+        };
+        cells.iter().map(of_change).sum()
+    };
+    let logs: Vec<f64> = places.iter().map(log).collect();
+    let known = credible(&logs, 0);
+    let shares = known.set.iter().zip(known.shares);
+    shares
+        .filter_map(|(at, share)| {
+            Some(VersionPlace {
+                share,
+                ..places.get(*at)?.clone()
+            })
+        })
+        .collect()
+}
+
 fn cause(cells: Vec<CellChange>) -> Option<Cause> {
     let first = cells.first()?.clone();
-    let ratios: Vec<f64> = cells.iter().filter_map(|cell| cell.ratio).collect();
     let worse = cells
         .iter()
         .filter(|cell| cell.verdict == Verdict::Regression);
-    let mut surroundings: Vec<String> = Vec::new();
-    for told in cells.iter().flat_map(|cell| &cell.surroundings) {
-        if !surroundings.contains(told) {
-            surroundings.push(told.clone());
-        }
+    let (mut surroundings, mut machines): (Vec<String>, Vec<String>) = Default::default();
+    let mut ratios: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
+    for cell in &cells {
+        surroundings.extend(cell.surroundings.clone());
+        machines.push(cell.machine.clone());
+        ratios.entry(&cell.metric).or_default().push(cell.ratio);
     }
-    let accepted = first.accepted;
+    let mut seen = BTreeSet::new();
+    surroundings.retain(|told| seen.insert(told.clone()));
+    machines.sort();
+    machines.dedup();
+    let effects = ratios.into_iter().map(|(metric, ratios)| Effect {
+        metric: metric.to_owned(),
+        cells: ratios.len(),
+        ratio: median(&ratios.into_iter().flatten().collect::<Vec<f64>>()),
+    });
+    let places = joint(&cells);
+    let most_likely = places.iter().max_by(|a, b| a.share.total_cmp(&b.share));
     let all_accepted = cells.iter().all(|cell| cell.accepted.is_some());
     Some(Cause {
         id: cells.iter().filter_map(|cell| cell.id).min(),
-        machine: first.machine,
-        metric: first.metric,
-        from: first.from,
-        to: first.to,
-        most_likely: first.most_likely,
-        probability: first.probability,
-        at: cells.iter().map(|cell| cell.at.clone()).min()?,
+        machines,
+        from: places
+            .first()
+            .map_or(first.from, |place| place.before.clone()),
+        to: places
+            .last()
+            .map_or(first.to, |place| place.version.clone()),
+        most_likely: most_likely.map_or(first.most_likely, |place| place.version.clone()),
+        probability: most_likely.map(|place| place.share),
+        set: places.iter().map(|place| place.version.clone()).collect(),
+        at: most_likely.map_or(first.at, |place| place.measured.clone()),
         verdict: match 2 * worse.count() >= cells.len() {
             true => Verdict::Regression,
             false => Verdict::Improvement,
         },
-        ratio: median(&ratios),
+        effects: effects.collect(),
         surroundings,
-        accepted: accepted.filter(|_| all_accepted),
+        accepted: first.accepted.filter(|_| all_accepted),
         cells,
     })
 }
@@ -218,22 +315,32 @@ fn cause(cells: Vec<CellChange>) -> Option<Cause> {
 mod tests {
     use super::*;
 
-    fn change(cell: &str, from: &str, to: &str, session: i64, ratio: f64) -> CellChange {
+    /// A change of a cell at one of `places`: (the commit, its share).
+    fn change(cell: &str, metric: &str, places: &[(i64, f64)], ratio: f64) -> CellChange {
+        let position = |ms| Position { ms, depth: 0 };
+        let place = |(at, share): &(i64, f64)| VersionPlace {
+            after: position(at - 1),
+            at: position(*at),
+            before: format!("c{}", at - 1),
+            version: format!("c{at}"),
+            measured: format!("2026-01-{at:02}T00:00:00Z"),
+            share: *share,
+        };
         CellChange {
-            id: Some(session),
+            id: Some(places[0].0),
             cell: cell.to_owned().into(),
             machine: "here".into(),
-            metric: "iops".into(),
+            metric: metric.into(),
             unit: String::new(),
             index: 9,
             probability: Some(1.0),
             set: vec![9],
-            from: from.into(),
-            to: to.into(),
-            most_likely: to.into(),
+            from: String::new(),
+            to: String::new(),
+            most_likely: String::new(),
+            places: places.iter().map(place).collect(),
             told_at: None,
-            at: format!("2026-01-0{session}T00:00:00Z"),
-            session,
+            at: String::new(),
             verdict: direction(Some(ratio), 0.0, Better::Higher),
             ratio: Some(ratio),
             ci95: None,
@@ -246,28 +353,44 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_is_one_line() {
+    fn changes_whose_sets_overlap_are_one_cause_that_is_known_better() {
         let found = causes(vec![
-            change("a", "v1", "v2", 3, 0.9),
-            change("b", "v1", "v2", 4, 0.8),
-            change("a", "v2", "v3", 5, 1.1),
-            change("a", "installed", "installed", 6, 0.9),
-            change("b", "installed", "installed", 7, 0.9),
+            change("a", "iops", &[(10, 0.3), (11, 0.4), (12, 0.25)], 0.9),
+            change("b", "iops", &[(11, 0.5), (12, 0.2), (13, 0.25)], 0.8),
+            change("b", "lat", &[(11, 0.5), (12, 0.45)], 1.5),
+            change("a", "iops", &[(20, 1.0)], 1.1),
         ]);
         let told: Vec<_> = found
             .iter()
-            .map(|cause| (cause.id, cause.cells.len(), cause.verdict))
+            .map(|it| (&*it.most_likely, it.cells.len(), it.verdict))
             .collect();
+        let expected = [
+            ("c20", 1, Verdict::Improvement),
+            ("c11", 3, Verdict::Regression),
+        ];
+        assert_eq!(told, expected);
+        let both = &found[1];
         assert_eq!(
-            told,
-            [
-                (Some(7), 1, Verdict::Regression),
-                (Some(6), 1, Verdict::Regression),
-                (Some(5), 1, Verdict::Improvement),
-                (Some(3), 2, Verdict::Regression),
-            ]
+            (&*both.from, &*both.to, &both.set[..]),
+            ("c10", "c12", &["c11".to_owned(), "c12".to_owned()][..])
         );
-        assert_eq!(found[3].surroundings, ["kernel"]);
-        assert!((found[3].ratio.unwrap() - 0.85).abs() < 1e-12);
+        assert!(both.probability > Some(0.6), "{both:?}");
+        let effects: Vec<_> = both
+            .effects
+            .iter()
+            .map(|it| (&*it.metric, it.cells))
+            .collect();
+        assert_eq!(effects, [("iops", 2), ("lat", 1)]);
+        assert!((both.effects[0].ratio.unwrap() - 0.85).abs() < 1e-12);
+        assert_eq!(both.surroundings, ["kernel"]);
+    }
+
+    #[test]
+    fn sets_that_only_touch_are_two_causes() {
+        let found = causes(vec![
+            change("a", "iops", &[(10, 0.6), (11, 0.35)], 0.9),
+            change("b", "iops", &[(12, 0.6), (13, 0.35)], 0.9),
+        ]);
+        assert_eq!(found.len(), 2);
     }
 }
