@@ -183,6 +183,9 @@ fn residuals(x: &[f64], starts: &[usize]) -> Vec<f64> {
 const GAP_MIN: f64 = 5.0;
 const SWITCHES_MIN: usize = 4;
 
+/// This share of the points at least is of each of them beside its longest stay.
+const VISITS_MIN: f64 = 0.1;
+
 /// At most this share of the points lies in the middle third between them.
 const VALLEY_MAX: f64 = 0.15;
 
@@ -220,7 +223,18 @@ pub fn modes(x: &[f64], [low, high]: [f64; 2]) -> Option<Modes> {
     let rest = |(value, high): (&f64, &bool)| value - levels[usize::from(*high)];
     let rests: Vec<f64> = x.iter().zip(&is_high).map(rest).collect();
     let sigma = stats::MAD_TO_SIGMA * stats::mad(&rests)?;
-    let are_modes = switches >= SWITCHES_MIN && levels[1] - levels[0] >= GAP_MIN * sigma;
+    // A level and some spikes as high are no modes: each is visited more than once.
+    let visits = |mode: bool| {
+        let runs = is_high.chunk_by(|a, b| a == b).filter(|run| run[0] == mode);
+        let (all, longest) = runs.fold((0, 0), |(all, longest), run| {
+            (all + run.len(), longest.max(run.len()))
+        });
+        (all - longest) as f64 >= VISITS_MIN * x.len() as f64
+    };
+    let are_modes = switches >= SWITCHES_MIN
+        && visits(false)
+        && visits(true)
+        && levels[1] - levels[0] >= GAP_MIN * sigma;
     are_modes.then_some(Modes { levels, is_high })
 }
 
