@@ -14,6 +14,7 @@ mod log;
 mod machine;
 mod parse;
 mod past;
+mod pivot;
 mod plan;
 mod profiles;
 mod run;
@@ -67,6 +68,8 @@ enum Verb {
     Plan(plan::PlanArgs),
     /// Show one cell: its values, its commands, who shares its steps, why it will run
     Explain(explain::ExplainArgs),
+    /// Show what is stored: medians with their spread, axes in rows and columns
+    Show(pivot::ShowArgs),
     /// Judge what is stored
     Compare(run::CompareArgs),
     /// Show the course of cells: sparkline, change points, environments, what is accepted
@@ -170,6 +173,8 @@ pub enum Format {
     Lkp,
     /// The columns of mmtests' tables
     Mmtests,
+    /// A line a comparison, a column an axis
+    Csv,
 }
 
 /// The whole command line. Verbs that also read plain files need no matrix.
@@ -211,6 +216,7 @@ pub fn main() -> ExitCode {
         Verb::Run(args) => run::run(args),
         Verb::Plan(args) => plan::plan(args),
         Verb::Explain(args) => explain::explain(args),
+        Verb::Show(args) => pivot::show(args),
         Verb::Compare(args) => run::compare(args),
         Verb::History(args) => history::history(args),
         Verb::Changes(args) => history::changes(args),

@@ -69,7 +69,7 @@ const HOMES: [(&str, &[&str]); 14] = [
     ("miette", &["report/"]),
     ("comfy_table", &["report/"]),
     ("blake3", &["base/key", "machine/host"]),
-    ("csv", &["edge/csv"]),
+    ("csv", &["edge/csv", "report/csv"]),
     (
         "tokio",
         &[

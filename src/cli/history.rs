@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::past::Records;
+use super::pivot::TableFormat;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Sources, suggest};
@@ -12,6 +13,7 @@ use crate::edge::csv::read_series;
 use crate::edge::store::SeriesId;
 use crate::judge::changepoint::{DetectorOptions, changes as change_points, modes_of};
 use crate::report::changes::{causes_text, file_text, history_text};
+use crate::report::rows;
 use crate::run::command::now_ms;
 use crate::verdicts::changes::{differences, tell};
 use crate::verdicts::document::Document;
@@ -30,6 +32,9 @@ pub struct HistoryArgs {
     /// Only this metric
     #[arg(long)]
     metric: Option<String>,
+    /// `text`, or `csv`: a line a point
+    #[arg(long, value_enum, default_value_t = TableFormat::Text)]
+    format: TableFormat,
 }
 
 #[derive(Debug, Args)]
@@ -42,6 +47,9 @@ pub struct ChangesArgs {
     /// Look at the whole of each series again, and say which reported change would now be elsewhere or gone
     #[arg(long)]
     review: bool,
+    /// `text`, or `csv`: a line for each cell of each change
+    #[arg(long, value_enum, default_value_t = TableFormat::Text, conflicts_with = "csv")]
+    format: TableFormat,
 }
 
 pub fn history(args: HistoryArgs) -> Exit {
@@ -50,6 +58,7 @@ pub fn history(args: HistoryArgs) -> Exit {
         Ok(history) => {
             match args.common.json {
                 true => show::document(&Document::History(&history)),
+                false if args.format == TableFormat::Csv => show::out(&rows::history(&history)),
                 false => show::out(&history_text(&history, show::style())),
             }
             match history.series.is_empty() {
@@ -71,6 +80,7 @@ pub fn changes(args: ChangesArgs) -> Exit {
         }),
         (None, false) => of_matrix(&args, &mut sources).map(|found| match json {
             true => show::document(&Document::Changes(&found)),
+            false if args.format == TableFormat::Csv => show::out(&rows::changes(&found)),
             false => show::out(&causes_text(&found, show::style())),
         }),
         _ => Err(Stop::message(

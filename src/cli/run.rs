@@ -1,6 +1,7 @@
 //! `matrix run` and `matrix compare`.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,19 @@ use clap::Args;
 use tokio::time::Instant;
 
 use super::load::{self, Targets, load};
+use super::pivot::LayoutOptions;
 use super::session::{SelectionArgs, settings, signals};
 use super::show::{self, Stop};
 use super::{Common, Exit, Format, SEED, install, sides};
-use crate::base::diag::Sources;
+use crate::base::diag::{Sources, suggest};
 use crate::base::sample::Better;
 use crate::base::units::{count, parse_percent};
 use crate::config::matrix::INSTALLED;
 use crate::edge::store::{LiveSetup, Store};
 use crate::plan::commands::show_words;
 use crate::plan::dag::Plan;
-use crate::report::{columns, template, text};
+use crate::report::text::Style;
+use crate::report::{columns, pivot, rows, template, text};
 use crate::resolve::lookup;
 use crate::resolve::lookup::Failed;
 use crate::resolve::samples::Samples;
@@ -33,7 +36,7 @@ use crate::verdicts::comparisons::ComparisonContext;
 use crate::verdicts::context;
 use crate::verdicts::document::Document;
 use crate::verdicts::metric_check::unmatched;
-use crate::verdicts::report::{self, Report};
+use crate::verdicts::report::{self, Report, VerdictRow};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -79,6 +82,78 @@ struct OutputOptions {
     /// A minijinja template to fill instead of `hooks/compare.md.jinja`
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
+    #[command(flatten)]
+    layout: LayoutOptions,
+    #[command(flatten)]
+    rows: RowOptions,
+}
+
+/// Which rows of the verdicts are shown, and in which order.
+#[derive(Debug, Args)]
+struct RowOptions {
+    /// Show all rows, however many they are
+    #[arg(long)]
+    all: bool,
+    /// Show only comparisons along this axis
+    #[arg(long, value_name = "AXIS")]
+    axis: Vec<String>,
+    /// Show only this metric
+    #[arg(long, value_name = "NAME")]
+    metric: Vec<String>,
+    /// Show only this verdict, such as `regression`, `slower` or `inconclusive`
+    #[arg(long, value_name = "WORD")]
+    verdict: Vec<String>,
+    /// The order of rows: what gates, then what is confirmed, then cell by cell (`cell`), or by the size of the change
+    #[arg(long, value_enum, default_value_t = Sort::Cell)]
+    sort: Sort,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sort {
+    Cell,
+    Effect,
+}
+
+impl RowOptions {
+    /// Leaves only what was asked for. Err where no row can have such a value.
+    fn apply(&self, report: &mut Report) -> Result<(), Stop> {
+        type Named = fn(&VerdictRow) -> Vec<&str>;
+        let options: [(&str, &[String], Named); 3] = [
+            ("axis", &self.axis, |row| vec![&row.axis]),
+            ("metric", &self.metric, |row| vec![&row.metric]),
+            ("verdict", &self.verdict, |row| {
+                vec![row.comparison.verdict.name(), row.verdict_name()]
+            }),
+        ];
+        for (option, wanted, names) in options {
+            for name in wanted.iter().filter(|_| option != "verdict") {
+                if !report
+                    .verdicts
+                    .iter()
+                    .any(|row| names(row).contains(&name.as_str()))
+                {
+                    let known: BTreeSet<&str> = report.verdicts.iter().flat_map(names).collect();
+                    let help = suggest(name, known);
+                    return Err(Stop::message(format!(
+                        "nothing is compared of {option} `{name}`; {help}"
+                    )));
+                }
+            }
+            let is_wanted = |row: &VerdictRow| {
+                let names = names(row);
+                wanted.is_empty()
+                    || wanted
+                        .iter()
+                        .any(|it| names.contains(&it.replace('_', " ").as_str()))
+            };
+            report.verdicts.retain(is_wanted);
+        }
+        report.count();
+        if self.sort == Sort::Effect {
+            report.sort_by_effect();
+        }
+        Ok(())
+    }
 }
 
 /// What a run gives to show.
@@ -164,16 +239,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
         args.monitors,
     )?;
     if let Some(store) = store.filter(|_| !report.measured_anything()) {
-        let mut versions = store.versions(&loaded.matrix.name, VERSIONS_TOLD_MAX)?;
-        versions.retain(|version| version != INSTALLED);
-        if !versions.is_empty() {
-            say(&format!(
-                "nothing is stored of what was asked for; stored are versions {}: name them as the run did, \
-                 `--version {}`",
-                versions.join(", "),
-                versions[0]
-            ));
-        }
+        tell_versions(&store, &loaded.matrix.name)?;
     }
     Ok(Shown {
         report,
@@ -182,8 +248,23 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
     })
 }
 
+/// Where nothing is stored of what was asked for: says what is.
+pub fn tell_versions(store: &Store, matrix: &str) -> Result<(), Stop> {
+    let mut versions = store.versions(matrix, VERSIONS_TOLD_MAX)?;
+    versions.retain(|version| version != INSTALLED);
+    if !versions.is_empty() {
+        say(&format!(
+            "nothing is stored of what was asked for; stored are versions {}: name them as the run did, \
+             `--version {}`",
+            versions.join(", "),
+            versions[0]
+        ));
+    }
+    Ok(())
+}
+
 /// Cells whose last attempt failed.
-fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, Stop> {
+pub fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>, Stop> {
     let Some(store) = store else {
         return Ok(Vec::new());
     };
@@ -345,8 +426,23 @@ fn finish(
     sources: &Sources,
 ) -> Exit {
     let json = common.json || faces.format == Format::Json;
-    let result = match result {
+    let mut result = match result {
         Ok(result) => result,
+        Err(stop) => return show::stopped(&stop, sources, json),
+    };
+    let exit = exit_of(&result);
+    let compared: Vec<String> = result
+        .report
+        .verdicts
+        .iter()
+        .map(|row| row.axis.clone())
+        .collect();
+    let compared: Vec<&str> = compared.iter().map(String::as_str).collect();
+    let layout = faces.layout.layout(&result.report.axes, &compared);
+    let total = result.report.verdicts.len();
+    let reason = gating(&result.report);
+    let layout = match faces.rows.apply(&mut result.report).and(layout) {
+        Ok(layout) => layout,
         Err(stop) => return show::stopped(&stop, sources, json),
     };
     let report = &result.report;
@@ -356,15 +452,40 @@ fn finish(
         show::out(&columns::lkp(report));
     } else if faces.format == Format::Mmtests {
         show::out(&columns::mmtests(report));
+    } else if faces.format == Format::Csv {
+        show::out(&rows::verdicts(report));
     } else if faces.format == Format::Markdown || faces.template.is_some() {
         match markdown(report, common, faces) {
             Ok(text) => show::out(&text),
             Err(stop) => return show::stopped(&stop, sources, json),
         }
     } else {
-        show::out(&text::report(report, show::style()));
+        let style = Style {
+            all: faces.rows.all,
+            ..show::style()
+        };
+        show::out(&match faces.layout.is_given() {
+            _ if report.verdicts.is_empty() && total > 0 => {
+                "no comparison is such a one\n".to_owned()
+            }
+            true => pivot::verdicts(report, &layout, style),
+            false => text::report(report, style),
+        });
+        if report.verdicts.len() < total {
+            let left = total - report.verdicts.len();
+            show::out(&format!("{} not asked for\n", count(left, "comparison")));
+        }
+        if let Some(reason) = reason.filter(|_| !report.has_gating_regression()) {
+            show::out(&format!("{reason}\n"));
+        }
         next_commands(&result, common, choosing);
     }
+    exit
+}
+
+/// How a verb ends that gives this.
+fn exit_of(result: &Shown) -> Exit {
+    let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
         _ if !report.measured_anything() && report.failed.is_empty() => Exit::Nothing,
@@ -372,6 +493,20 @@ fn finish(
         _ if report.has_gating_regression() => Exit::Regression,
         _ => Exit::Fine,
     }
+}
+
+/// The reason of an exit status of 1, for a reader who asked for other rows.
+fn gating(report: &Report) -> Option<String> {
+    let mut rows = report.verdicts.iter().filter(|row| row.rank() == 0);
+    let first = rows.next()?;
+    Some(format!(
+        "{} in all, such as {} of {} ({} → {})",
+        count(1 + rows.count(), "gating regression"),
+        first.metric,
+        first.cell,
+        first.baseline,
+        first.candidate
+    ))
 }
 
 /// The user's template: the one named, or `compare.md.jinja` in a `hooks` folder beside the matrix or

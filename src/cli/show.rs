@@ -159,6 +159,7 @@ pub fn style() -> Style {
     Style {
         color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none(),
         width: terminal_width(&stdout).map(|width| width.max(WIDTH_MIN)),
+        all: false,
     }
 }
 

@@ -41,6 +41,7 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
         better,
         axis: "side".to_owned(),
         gate: true,
+        axis_gates: true,
         baseline: baseline.clone(),
         candidate: candidate.clone(),
         comparison,

@@ -338,13 +338,16 @@ mod tests {
             let style = Style {
                 color: false,
                 width: Some(width),
+                all: false,
             };
             let shown = causes_text(&found, style);
-            let told = shown.lines().find(|line| line.starts_with("not shown"));
+            let told = shown
+                .lines()
+                .find(|line| line.starts_with("terminal too narrow"));
             told.map(str::to_owned)
         };
         assert_eq!(told(200), None);
-        let expected = "not shown, for want of width: since (`--json` has all)";
+        let expected = "terminal too narrow for: since (`--json` has all)";
         assert_eq!(told(60).as_deref(), Some(expected));
     }
 

@@ -1,16 +1,15 @@
 //! The tables that a terminal shows: they fit its width.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::ops::Deref;
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
-use crate::base::printable::{Mark, marked, styled};
+use crate::base::printable::{Mark, marked, printable, styled};
 use crate::base::sample::Better;
 use crate::base::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
 use crate::judge::verdict::Verdict;
-use crate::verdicts::cells::CellRows;
 use crate::verdicts::context::MonitorsRow;
 use crate::verdicts::report::{AcceptedRow, Report, VerdictRow};
 
@@ -35,6 +34,8 @@ pub struct Style {
     pub color: bool,
     /// Columns of the terminal; None where lines may be as long as they are, as in a file.
     pub width: Option<u16>,
+    /// All rows, however many they are.
+    pub all: bool,
 }
 
 /// A table with a header; numbers of the columns from `right` on stand to the right.
@@ -110,7 +111,7 @@ pub fn dropped(table: &Table, drop: &[usize]) -> String {
     match titles.collect::<Vec<_>>() {
         titles if titles.is_empty() => String::new(),
         titles => format!(
-            "not shown, for want of width: {} (`--json` has all)\n",
+            "terminal too narrow for: {} (`--json` has all)\n",
             titles.join(", ")
         ),
     }
@@ -157,7 +158,7 @@ pub fn lines(table: &Table) -> String {
 pub fn report(report: &Report, style: Style) -> String {
     let mut out = String::new();
     match report.verdicts.is_empty() {
-        true => cells(&report.cells, style, &mut out),
+        true => cells(report, style, &mut out),
         false => verdicts(report, style, &mut out),
     }
     let mut below = String::new();
@@ -264,11 +265,7 @@ pub fn summary(report: &Report) -> String {
             n => format!("{measured}, {} failed", count(n, "cell")),
         };
     }
-    let named = [
-        (counts.regression, "regression"),
-        (counts.improvement, "improvement"),
-    ];
-    let mut parts: Vec<String> = named.iter().map(|(n, word)| count(*n, word)).collect();
+    let mut parts = changes(report);
     let plain = [
         (counts.accepted, "accepted"),
         (counts.same, "same"),
@@ -285,6 +282,33 @@ pub fn summary(report: &Report) -> String {
         parts.push(format!("{} failed", count(report.failed.len(), "cell")));
     }
     parts.join(", ")
+}
+
+/// `583 regressions, 177 of them gate`, and the changes on axes that do not gate in their own words.
+fn changes(report: &Report) -> Vec<String> {
+    let mut words: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut gating = 0;
+    for row in report.verdicts.iter().filter(|row| !row.is_accepted) {
+        if row.comparison.verdict.is_change() {
+            *words.entry(row.verdict_name()).or_default() += 1;
+            gating += usize::from(row.rank() == 0);
+        }
+    }
+    let mut of = |word: &str| words.remove(word).unwrap_or(0);
+    let (regressions, improvements) = (of("regression"), of("improvement"));
+    let all = count(regressions, "regression");
+    let regressions = match (gating, regressions) {
+        (0, _) => all,
+        (gating, all) if gating == all && all == 1 => "1 regression that gates".to_owned(),
+        (gating, total) if gating == total => format!("{all}, all of them gate"),
+        (gating, _) => format!("{all}, {gating} of them gate"),
+    };
+    let others = words.into_iter().map(|(word, n)| format!("{n} {word}"));
+    let any_others = others.len() > 0;
+    let any_gates = report.verdicts.iter().any(|row| row.axis_gates);
+    let all = [regressions, count(improvements, "improvement")].into_iter();
+    let all = all.filter(|_| any_gates || !any_others);
+    all.chain(others).collect()
 }
 
 fn verdicts(report: &Report, style: Style, out: &mut String) {
@@ -308,16 +332,19 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
         "n",
     ];
     let mut table = table(style, &header, 4);
-    let shared = shared_parts(report.verdicts.iter().map(|row| row.cell.deref()));
-    for row in report.verdicts.iter().take(ROWS_MAX) {
+    let names = report.verdicts.iter().map(|row| row.cell.deref());
+    let failed = report.failed.iter().map(|failed| failed.cell.as_str());
+    let shared = shared_parts(names.chain(failed));
+    let rows = rows_shown(&report.verdicts, style);
+    for row in &rows {
         let (change, interval) = in_one_unit(row.comparison.ratio, row.comparison.ci95);
         table.add_row(vec![
             verdict_cell(row),
-            Cell::new(breakable(&without(&row.cell, &shared))),
-            Cell::new(match &common {
+            Cell::new(breakable(&printable(&without(&row.cell, &shared)))),
+            Cell::new(printable(&match &common {
                 Some(_) => row.candidate.clone(),
                 None => format!("{}: {} → {}", row.axis, row.baseline, row.candidate),
-            }),
+            })),
             Cell::new(format!("{} {}", row.metric, arrow(row.better))),
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
@@ -326,28 +353,68 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
             Cell::new(format!("{}+{}", row.comparison.n[0], row.comparison.n[1])),
         ]);
     }
-    heading(&shared, common, out);
+    let is_one = report.failed.is_empty() && is_one(report.verdicts.iter().map(|row| &*row.cell));
+    heading(&shared, common, is_one, out);
     let is_named = |row: &VerdictRow| !without(&row.cell, &shared).is_empty();
     if !report.verdicts.iter().any(is_named)
         && let Some(cell) = table.column_mut(1)
     {
         cell.set_constraint(ColumnConstraint::Hidden);
     }
-    const DROPPED: [usize; 3] = [8, 4, 5];
+    const DROPPED: [usize; 4] = [8, 7, 4, 5];
     let fits = fit(&mut table, style, &[(1, BREAK), (2, ' ')], &DROPPED);
     let mut below = dropped(&table, &DROPPED);
     if fits {
         out.push_str(&lines(&table));
     } else {
-        below_names(table, &report.verdicts, &shared, out);
+        below_names(table, &rows, &shared, out);
     }
-    more(report.verdicts.len(), ROWS_MAX, out);
+    hidden(&report.verdicts, &rows, out);
     notes(report, &mut below);
     out.push_str(&wrapped(&below, style));
 }
 
+/// The rows that a terminal is shown: where they are too many, those that say least are left out first.
+fn rows_shown(rows: &[VerdictRow], style: Style) -> Vec<&VerdictRow> {
+    let max = if style.all { usize::MAX } else { ROWS_MAX };
+    let says = |row: &VerdictRow| match row.comparison.verdict {
+        _ if row.rank() < 2 => 0,
+        Verdict::Regression | Verdict::Improvement => 1,
+        Verdict::NothingMeasured => 3,
+        Verdict::Inconclusive => 4,
+        Verdict::Same => 5,
+    };
+    let mut chosen: Vec<usize> = (0..rows.len()).collect();
+    chosen.sort_by_key(|at| (says(&rows[*at]), *at));
+    chosen.truncate(max);
+    chosen.sort_unstable();
+    chosen.into_iter().map(|at| &rows[at]).collect()
+}
+
+/// Says what was left out: how many of each verdict.
+fn hidden(rows: &[VerdictRow], shown: &[&VerdictRow], out: &mut String) {
+    if shown.len() == rows.len() {
+        return;
+    }
+    let mut left: BTreeMap<String, isize> = BTreeMap::new();
+    for row in rows {
+        *left.entry(row.words()).or_default() += 1;
+    }
+    for row in shown {
+        *left.entry(row.words()).or_default() -= 1;
+    }
+    let left = left.into_iter().filter(|(_, n)| *n > 0);
+    let left: Vec<String> = left.map(|(words, n)| format!("{n} {words}")).collect();
+    let more = rows.len() - shown.len();
+    let _ = writeln!(
+        out,
+        "… and {more} more: {} (`--all` shows them)",
+        left.join(", ")
+    );
+}
+
 /// For narrow terminals: each cell's name has a line of its own, its rows stand below.
-fn below_names(mut table: Table, rows: &[VerdictRow], shared: &[String], out: &mut String) {
+fn below_names(mut table: Table, rows: &[&VerdictRow], shared: &[String], out: &mut String) {
     for column in table.column_iter_mut() {
         if column.constraint() != Some(&ColumnConstraint::Hidden) {
             column.set_constraint(ColumnConstraint::ContentWidth);
@@ -368,9 +435,17 @@ fn below_names(mut table: Table, rows: &[VerdictRow], shared: &[String], out: &m
     }
 }
 
-fn cells(rows: &CellRows, style: Style, out: &mut String) {
+/// Whether all names are the same.
+fn is_one<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
+    let first = names.next();
+    names.all(|name| Some(name) == first)
+}
+
+fn cells(report: &Report, style: Style, out: &mut String) {
+    let rows = &report.cells;
     let mut table = table(style, &["cell", "metric", "median", "n"], 2);
-    let shared = shared_parts(rows.iter().map(|row| row.cell.0));
+    let failed = report.failed.iter().map(|failed| failed.cell.clone());
+    let shared = shared_parts(rows.iter().map(|row| row.cell.0).chain(failed));
     for row in rows.iter().take(ROWS_MAX) {
         table.add_row(vec![
             Cell::new(breakable(&without(&row.cell, &shared))),
@@ -380,15 +455,21 @@ fn cells(rows: &CellRows, style: Style, out: &mut String) {
         ]);
     }
     fit(&mut table, style, &[(0, BREAK)], &[]);
-    heading(&shared, None, out);
+    heading(
+        &shared,
+        None,
+        report.failed.is_empty() && rows.cells() == 1,
+        out,
+    );
     out.push_str(&lines(&table));
     more(rows.len(), ROWS_MAX, out);
 }
 
 /// What is said once instead of in each row: parts of cells' names, and the axis with the baseline's value.
-fn heading(shared: &[String], common: Option<(String, String)>, out: &mut String) {
+fn heading(shared: &[String], common: Option<(String, String)>, is_one: bool, out: &mut String) {
     if !shared.is_empty() {
-        let _ = writeln!(out, "all cells: {}", shared.join(","));
+        let cells = if is_one { "cell" } else { "all cells" };
+        let _ = writeln!(out, "{cells}: {}", shared.join(","));
     }
     if let Some((axis, baseline)) = &common {
         let _ = writeln!(out, "compared with: {axis}={baseline}");
@@ -546,7 +627,17 @@ mod tests {
     fn long_lines_are_broken_at_blanks() {
         let check = |text: &str, width: Option<u16>, expected: &str| {
             let color = false;
-            assert_eq!(wrapped(text, Style { color, width }), expected);
+            assert_eq!(
+                wrapped(
+                    text,
+                    Style {
+                        color,
+                        width,
+                        all: false
+                    }
+                ),
+                expected
+            );
         };
         let text = "  one two three\n\na-word-that-is-too-long x\n";
         check(text, None, text);
@@ -563,6 +654,7 @@ mod tests {
         let style = |width: u16| Style {
             color: false,
             width: Some(width),
+            all: false,
         };
         let check = |width: u16, expected: &str| {
             let mut table = table(style(width), &["verdict", "median", "n"], 1);
@@ -571,10 +663,10 @@ mod tests {
             assert_eq!(dropped(&table, &[2, 1]), expected, "{width}");
         };
         check(80, "");
-        check(24, "not shown, for want of width: n (`--json` has all)\n");
+        check(24, "terminal too narrow for: n (`--json` has all)\n");
         check(
             15,
-            "not shown, for want of width: n, median (`--json` has all)\n",
+            "terminal too narrow for: n, median (`--json` has all)\n",
         );
     }
 
@@ -585,6 +677,7 @@ mod tests {
             let style = Style {
                 color: false,
                 width,
+                all: false,
             };
             let mut table = table(style, &["verdict", "cell", "median", "n"], 2);
             table.add_row(["improvement", &breakable(name), "33.13k", "5+5"]);

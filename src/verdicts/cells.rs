@@ -1,6 +1,6 @@
 //! What each cell measured: medians and samples, held compactly; a cell's name is made when it is shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
 
@@ -86,6 +86,8 @@ pub struct CellRow<'a> {
     /// Standard deviation of the samples, in `unit`; null of a single sample.
     pub stddev: Option<f64>,
     pub n: usize,
+    /// Measurements to be read with care: the machine was not quiet, or its profile was changed by somebody.
+    pub noisy: u32,
     /// In the order of the rounds.
     #[schemars(with = "Vec<SampleRow>")]
     #[serde(serialize_with = "sample_rows")]
@@ -121,6 +123,8 @@ pub struct CellRows {
     /// The parsers' names for them.
     names: Vec<String>,
     rows: Vec<Median>,
+    /// Marked measurements by run step, where there are any.
+    noisy: HashMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +188,18 @@ impl CellRows {
         at as u16
     }
 
+    /// Notes a measurement of a run step that is to be read with care.
+    pub fn note_mark(&mut self, run: u32) {
+        *self.noisy.entry(run).or_default() += 1;
+    }
+
+    /// Leaves out all other metrics.
+    pub fn keep_metrics(&mut self, names: &[String]) {
+        let metrics = &self.metrics;
+        self.rows
+            .retain(|row| names.contains(&metrics[usize::from(row.metric)].0));
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -214,6 +230,7 @@ impl CellRows {
                     median: row.median,
                     stddev: stddev(&values),
                     n: row.n as usize,
+                    noisy: self.noisy.get(&row.run).copied().unwrap_or(0),
                     samples,
                 }
             })

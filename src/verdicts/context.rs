@@ -12,6 +12,7 @@ use crate::judge::monitors::{MovedMonitor, Watched, moved};
 use crate::machine::environment::{Environment, EnvironmentDifference};
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
+use crate::verdicts::cells::CellRows;
 use crate::verdicts::report::{Report, VerdictRow};
 
 /// Changed knobs that are named.
@@ -63,7 +64,7 @@ pub fn add(
     monitors: bool,
 ) -> Result<(), StoreError> {
     report.environments = environments(&report.verdicts, store)?;
-    report.marks = marks(plan, store)?;
+    report.marks = marks(&mut report.cells, plan, store)?;
     if monitors {
         report.monitors = monitors_moved(&report.verdicts, plan, store)?;
     }
@@ -100,10 +101,13 @@ fn environments(rows: &[VerdictRow], store: &Store) -> Result<Vec<EnvironmentsRo
     Ok(list)
 }
 
-fn marks(plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
+fn marks(cells: &mut CellRows, plan: &Plan, store: &Store) -> Result<Vec<MarksRow>, StoreError> {
     let keys = &plan.steps.runs.keys;
     let mut found: BTreeMap<MarkKind, (usize, Vec<String>)> = BTreeMap::new();
-    store.for_each_mark(keys, |_, mark| {
+    store.for_each_mark(keys, |key, mark| {
+        if let Ok(run) = keys.binary_search(&key) {
+            cells.note_mark(run as u32);
+        }
         let (samples, examples) = found.entry(mark.kind).or_default();
         *samples += 1;
         // Each knob is worth naming, one moment of noise is like another.

@@ -1,6 +1,6 @@
 //! The model of a result: every face (text, template, JSON) shows this and nothing else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,6 +10,7 @@ use crate::base::key::Key;
 use crate::base::sample::Better;
 use crate::edge::store::Acceptance;
 use crate::judge::verdict::{Comparison, Summary, Verdict};
+use crate::plan::cell::PlanAxis;
 use crate::plan::dag::Plan;
 use crate::resolve::lookup::Failed;
 use crate::resolve::samples::Samples;
@@ -23,7 +24,9 @@ use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
 pub struct Report {
     pub matrix: String,
     pub about: String,
-    /// Regressions first, then improvements, each by the size of the change.
+    /// The axes in the order of the matrix, each with its values.
+    pub axes: Vec<AxisRow>,
+    /// Regressions that gate first, then confirmed changes, each by the size of the change; then cell by cell.
     pub verdicts: Vec<VerdictRow>,
     pub failed: Vec<Failed>,
     /// What a budget had no room for, where a run was given one.
@@ -41,6 +44,13 @@ pub struct Report {
     pub marks: Vec<MarksRow>,
     /// Only where it was asked for.
     pub monitors: Vec<MonitorsRow>,
+}
+
+/// An axis of the cells.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AxisRow {
+    pub name: String,
+    pub values: Vec<String>,
 }
 
 /// How many verdicts of each kind.
@@ -68,6 +78,9 @@ pub struct VerdictRow {
     pub axis: String,
     /// A regression here makes the exit status 1.
     pub gate: bool,
+    /// As the matrix declares it: an accepted change does not gate, though its axis does.
+    #[serde(skip)]
+    pub axis_gates: bool,
     pub baseline: String,
     pub candidate: String,
     pub baseline_median: Option<f64>,
@@ -152,13 +165,56 @@ pub fn report(
         .filter_map(AcceptedRow::of)
         .collect();
     report.cells = CellRows::of(plan, samples)?;
+    report.axes = axes(plan);
+    Ok(report)
+}
+
+/// What is stored, compared with nothing.
+pub fn results(plan: &Plan, samples: Samples, failed: Vec<Failed>) -> Result<Report, Diagnostic> {
+    let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, Vec::new());
+    report.failed = failed;
+    report.cells = CellRows::of(plan, samples)?;
+    report.axes = axes(plan);
     Ok(report)
 }
 
 impl VerdictRow {
+    /// 0 of what gates, 1 of a confirmed change, 2 of all else.
+    pub fn rank(&self) -> u8 {
+        match self.comparison.verdict {
+            Verdict::Regression if self.gate => 0,
+            verdict if verdict.is_change() && self.confirmed == Some(true) => 1,
+            _ => 2,
+        }
+    }
+
+    /// The size of the change: |ln ratio|, infinite where there is a difference but no ratio.
+    pub fn effect(&self) -> f64 {
+        match (self.comparison.ratio, self.comparison.difference) {
+            (Some(ratio), _) if ratio > 0.0 => ratio.ln().abs(),
+            (_, Some(difference)) if difference != 0.0 => f64::INFINITY,
+            _ => 0.0,
+        }
+    }
+
+    /// The word for the verdict. On an axis that does not gate a change is no regression: it is faster or slower, and
+    /// better or worse where the metric is neither a time nor a rate.
+    pub fn verdict_name(&self) -> &'static str {
+        let is_speed = self.unit.is_empty()
+            || self.unit.ends_with("/s")
+            || ["s", "ms", "us", "µs", "ns"].contains(&self.unit.as_str());
+        match (self.comparison.verdict, self.axis_gates, is_speed) {
+            (Verdict::Regression, false, true) => "slower",
+            (Verdict::Regression, false, false) => "worse",
+            (Verdict::Improvement, false, true) => "faster",
+            (Verdict::Improvement, false, false) => "better",
+            (verdict, ..) => verdict.name(),
+        }
+    }
+
     /// The verdict, and what became of it: `regression, confirmed`.
     pub fn words(&self) -> String {
-        let verdict = self.comparison.verdict.name();
+        let verdict = self.verdict_name();
         match self.confirmed {
             _ if self.is_accepted => format!("{verdict}, accepted"),
             Some(true) => format!("{verdict}, confirmed"),
@@ -170,8 +226,29 @@ impl VerdictRow {
 impl Report {
     /// A report of rows that are judged.
     pub fn of(name: &str, about: &str, mut rows: Vec<VerdictRow>) -> Report {
+        sort(&mut rows);
+        let mut report = Report {
+            matrix: name.to_owned(),
+            about: about.to_owned(),
+            axes: Vec::new(),
+            verdicts: rows,
+            failed: Vec::new(),
+            left_out: None,
+            counts: VerdictCounts::default(),
+            accepted: Vec::new(),
+            cells: CellRows::default(),
+            environments: Vec::new(),
+            marks: Vec::new(),
+            monitors: Vec::new(),
+        };
+        report.count();
+        report
+    }
+
+    /// Counts the verdicts anew.
+    pub fn count(&mut self) {
         let mut counts = VerdictCounts::default();
-        for row in &rows {
+        for row in &self.verdicts {
             *match row.comparison.verdict {
                 _ if row.is_accepted => &mut counts.accepted,
                 Verdict::Regression => &mut counts.regression,
@@ -181,41 +258,33 @@ impl Report {
                 Verdict::NothingMeasured => &mut counts.nothing_measured,
             } += 1;
         }
-        rows.sort_by(|a, b| {
-            rank(a)
-                .0
-                .cmp(&rank(b).0)
-                .then(rank(b).1.total_cmp(&rank(a).1))
-        });
-        Report {
-            matrix: name.to_owned(),
-            about: about.to_owned(),
-            verdicts: rows,
-            failed: Vec::new(),
-            left_out: None,
-            counts,
-            accepted: Vec::new(),
-            cells: CellRows::default(),
-            environments: Vec::new(),
-            marks: Vec::new(),
-            monitors: Vec::new(),
-        }
+        self.counts = counts;
     }
 }
 
-/// Order of verdicts, and the size of the change within one.
-fn rank(row: &VerdictRow) -> (u8, f64) {
-    let order = match row.comparison.verdict {
-        Verdict::Regression => 0,
-        Verdict::Improvement => 1,
-        Verdict::NothingMeasured => 2,
-        Verdict::Inconclusive => 3,
-        Verdict::Same => 4,
+/// The axes that names mention.
+fn axes(plan: &Plan) -> Vec<AxisRow> {
+    let axes = plan.cells.axes.iter().filter(|axis| !axis.silent);
+    let row = |axis: &PlanAxis| AxisRow {
+        name: axis.name.clone(),
+        values: axis.labels.clone(),
     };
-    (
-        order,
-        row.comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs()),
-    )
+    axes.map(row).collect()
+}
+
+/// What gates first, then what was confirmed, each by the size of the change; then the rows of each cell together, in
+/// the order of the plan.
+fn sort(rows: &mut [VerdictRow]) {
+    let mut cells: HashMap<String, usize> = HashMap::new();
+    for row in rows.iter() {
+        let next = cells.len();
+        cells.entry(row.cell.0.clone()).or_insert(next);
+    }
+    rows.sort_by_cached_key(|row| match row.rank() {
+        2 => (2, cells[&row.cell.0], 0),
+        // Positive numbers ascend as their bits do.
+        rank => (rank, 0, u64::MAX - row.effect().to_bits()),
+    });
 }
 
 fn row(plan: &Plan, answer: Answer) -> VerdictRow {
@@ -239,6 +308,7 @@ fn row(plan: &Plan, answer: Answer) -> VerdictRow {
         axis: plan.cells.axes[axis].name.clone(),
         // What somebody accepted does not fail a second time.
         gate: rule.gate && !is_about_candidate,
+        axis_gates: rule.gate,
         is_accepted: is_about_candidate && answer.comparison.verdict.is_change(),
         baseline: baseline.unwrap_or_else(|| label(answer.baseline)),
         candidate: label(answer.candidate),
@@ -260,6 +330,12 @@ impl Report {
         self.verdicts
             .retain(|row| row.comparison.verdict != Verdict::NothingMeasured);
         self.counts.nothing_measured = 0;
+    }
+
+    /// The rows with the largest changes first.
+    pub fn sort_by_effect(&mut self) {
+        self.verdicts
+            .sort_by(|a, b| b.effect().total_cmp(&a.effect()));
     }
 
     /// A regression that must not pass.
