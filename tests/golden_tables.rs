@@ -105,12 +105,7 @@ fn our_verdict(row: &serde_json::Value, base: [f64; 2], new: [f64; 2]) -> Verdic
         stddev: mean.abs() * row[key].as_f64().unwrap_or(2.0) / 100.0,
         n: 4,
     };
-    let question = Question {
-        better: Better::Higher,
-        min_effect: 0.02,
-        level: 0.05,
-        noise: None,
-    };
+    let question = Question::new(Better::Higher, 0.02);
     let sides = (summary(base, "base_rsd_pct"), summary(new, "new_rsd_pct"));
     let comparison = compare_summaries(&sides.0, &sides.1, &question);
     // Where a row printed its base as zero there is no ratio, only a note.

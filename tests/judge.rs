@@ -6,12 +6,7 @@ use matrix::judge::verdict::*;
 
 use proptest::prelude::*;
 
-const HIGHER: Question = Question {
-    better: Better::Higher,
-    min_effect: 0.02,
-    level: 0.05,
-    noise: None,
-};
+const HIGHER: Question = Question::new(Better::Higher, 0.02);
 const LOWER: Question = Question {
     better: Better::Lower,
     ..HIGHER
@@ -35,7 +30,12 @@ fn judge(base: &[f64], cand: &[f64], question: &Question) -> Comparison {
 fn each_trap_gets_its_word() {
     let nan = f64::NAN;
     let check = |base: &[f64], cand: &[f64], verdict, ratio: Option<f64>, note: &str| {
-        let got = judge(base, cand, &LOWER);
+        // What is said to be deterministic is declared so.
+        let question = Question {
+            deterministic: note.starts_with("deterministic"),
+            ..LOWER
+        };
+        let got = judge(base, cand, &question);
         let what = format!("{base:?} {cand:?}: {got:?}");
         assert_eq!(got.verdict, verdict, "{what}");
         assert_eq!(got.ratio.is_some(), ratio.is_some(), "{what}");
@@ -82,6 +82,9 @@ fn each_trap_gets_its_word() {
     check(&[0.0; 5], &[0.0; 5], Same, Some(1.0), "deterministic");
     check(&[0.0; 5], &[3.0; 5], Regression, None, "new from zero");
     check(&[3.0; 5], &[0.0; 5], Improvement, Some(0.0), "gone to zero");
+    // Equal values by coincidence.
+    check(&[7.0; 2], &[8.0; 2], Inconclusive, Some(8.0 / 7.0), "");
+    check(&[7.0; 5], &[8.0], Inconclusive, Some(8.0 / 7.0), "too few");
     check(
         &[0.0; 5],
         &[3.0, 4.0, 3.5, 5.0, 4.2],
@@ -98,23 +101,112 @@ fn each_trap_gets_its_word() {
         Some(48.0 / 36.0),
         "deterministic",
     );
-    check(&[-1.0; 3], &[1.0; 3], Regression, None, "sign changed");
+    check(&[-1.0; 5], &[1.0; 5], Regression, None, "sign changed");
 }
 
 #[test]
 fn exactly_two_percent_is_an_effect() {
+    let declared = |question| Question {
+        deterministic: true,
+        ..question
+    };
+    let check = |cand: f64, question, verdict| {
+        let got = judge(&[100.0; 5], &[cand; 5], &declared(question));
+        assert_eq!(got.verdict, verdict, "{got:?}");
+    };
+    check(100.0 / 1.02, HIGHER, Verdict::Regression);
+    check(102.0, LOWER, Verdict::Regression);
+    check(101.9, LOWER, Verdict::Same);
+}
+
+/// A/A samples of two modes, for which the exact permutation test says 0.21, and of three ticks.
+#[test]
+fn modes_and_ticks_are_no_finding() {
+    let check = |base: &[f64], cand: &[f64], least: f64| {
+        let got = judge(base, cand, &LOWER);
+        assert_eq!(got.verdict, Verdict::Inconclusive, "{got:?}");
+        assert!(got.p.unwrap() >= least, "{got:?}");
+        assert!(
+            got.ci95.is_some_and(|[low, high]| low < 1.0 && 1.0 < high),
+            "{got:?}"
+        );
+    };
+    let base = [99.9, 109.5, 99.7, 99.7, 99.6];
+    check(&base, &[110.1, 99.8, 110.3, 109.9, 110.4], 0.08);
+    check(
+        &[11.0, 11.0, 10.0, 11.0, 11.0],
+        &[10.0, 11.0, 10.0, 9.0, 10.0],
+        0.05,
+    );
+}
+
+/// Each side in a mode of its own: how often that happens by chance is told by the other cells.
+#[test]
+fn two_modes_are_told_by_the_spread_of_the_other_cells() {
+    let (low, high) = (
+        [100.0, 100.1, 99.9, 100.2, 99.8],
+        [110.0, 110.1, 109.9, 110.2, 109.8],
+    );
+    let among = |others: &[f64]| {
+        let apart = judge(&low, &high, &LOWER);
+        let other = judge(others, &low, &LOWER);
+        let mut family = vec![(LOWER, apart)];
+        family.extend(vec![(LOWER, other); 199]);
+        decide(&mut family);
+        family.swap_remove(0).1
+    };
+    let alone = judge(&low, &high, &LOWER);
+    assert!((alone.p.unwrap() - 2.0 / 1024.0).abs() < 1e-9, "{alone:?}");
+    assert_eq!(alone.verdict, Verdict::Regression);
     assert_eq!(
-        judge(&[100.0; 5], &[98.0; 5], &HIGHER).verdict,
+        among(&[99.8, 100.2, 100.1, 99.9, 100.0]).verdict,
         Verdict::Regression
     );
-    assert_eq!(
-        judge(&[100.0; 5], &[102.0; 5], &LOWER).verdict,
-        Verdict::Regression
-    );
-    assert_eq!(
-        judge(&[100.0; 5], &[101.9; 5], &LOWER).verdict,
-        Verdict::Same
-    );
+    let modal = among(&[100.0, 110.0, 100.1, 109.9, 100.2]);
+    assert_eq!(modal.verdict, Verdict::Inconclusive, "{modal:?}");
+}
+
+#[test]
+fn rounds_of_another_time_and_sessions_of_their_own_do_not_count_as_a_difference() {
+    let of = |session, first: u32, values: &[f64]| -> Vec<Sample> {
+        let sample = |(round, value): (u32, &f64)| Sample {
+            round,
+            session,
+            value: *value,
+        };
+        (first..).zip(values).map(sample).collect()
+    };
+    let five = [100.0, 101.0, 99.0, 100.5, 99.5];
+    // 32 later and slower rounds of the baseline.
+    let mut base = of(1, 0, &five);
+    base.extend(of(1, 5, &[140.0, 141.0, 139.0, 142.0].repeat(8)));
+    let got = compare(&base, &of(1, 0, &five.map(|x| x * 1.001)), &LOWER);
+    assert_eq!((got.verdict, got.n), (Verdict::Same, [5, 5]), "{got:?}");
+    // Another night is 10 % slower; two rounds beside the candidate say that it is not the candidate.
+    let slower = five.map(|x| x * 1.1);
+    let mut base = of(1, 0, &five);
+    let apart = compare(&base, &of(2, 0, &slower), &LOWER);
+    assert_eq!(apart.verdict, Verdict::Suspected, "{apart:?}");
+    base.extend(of(2, 5, &[110.5, 109.5]));
+    let beside = compare(&base, &of(2, 0, &slower), &LOWER);
+    assert!((beside.ratio.unwrap() - 1.0).abs() < 0.001, "{beside:?}");
+    // Where it is known how far sessions lie apart, that is part of the error.
+    let between = Some(Prior {
+        variance: 0.05f64.powi(2),
+        degrees: 50.0,
+    });
+    let known = Question { between, ..LOWER };
+    let apart = compare(&of(1, 0, &five), &of(2, 0, &slower), &known);
+    assert_eq!(apart.verdict, Verdict::Inconclusive, "{apart:?}");
+}
+
+#[test]
+fn what_got_far_better_asks_whether_it_works() {
+    let base = [54.0, 54.2, 53.9, 54.1, 54.0];
+    let told = |cand: &[f64]| judge(&base, cand, &LOWER).note.unwrap_or_default();
+    assert!(told(&[2.0, 2.01, 1.99, 2.02, 2.0]).contains("suspicious: 27 times better"));
+    assert_eq!(told(&base.map(|x| x * 27.0)), "");
+    assert_eq!(told(&base.map(|x| x / 5.0)), "");
 }
 
 #[test]
@@ -136,7 +228,8 @@ fn a_tiny_but_significant_change_is_the_same() {
     let base = [100.0, 100.01, 99.99, 100.02, 99.98, 100.0];
     let cand = base.map(|x| x * 1.002);
     let got = judge(&base, &cand, &LOWER);
-    assert!(got.p.unwrap() < 1e-4, "{got:?}");
+    assert!(got.p.unwrap() > 0.5, "{got:?}");
+    assert!(got.ci95.unwrap()[0] > 1.0, "{got:?}");
     assert_eq!(got.verdict, Verdict::Same);
 }
 
@@ -174,13 +267,14 @@ fn clear_effects_on_a_noisy_disk_are_found_among_a_hundred() {
 
 #[test]
 fn the_family_raises_the_bar() {
+    const ANY: Question = Question::new(Better::Lower, 0.0);
     let base = [100.0, 103.0, 98.0, 101.0, 99.0];
     let cand = [104.0, 107.0, 101.0, 106.0, 103.0];
-    let alone = judge(&base, &cand, &LOWER);
+    let alone = judge(&base, &cand, &ANY);
     assert_eq!(alone.verdict, Verdict::Regression, "{alone:?}");
-    let mut family = vec![(LOWER, alone)];
-    let quiet = judge(&base, &[99.0, 103.5, 98.0, 100.0, 101.0], &LOWER);
-    family.extend(vec![(LOWER, quiet); 999]);
+    let mut family = vec![(ANY, alone)];
+    let quiet = judge(&base, &[99.0, 103.5, 98.0, 100.0, 101.0], &ANY);
+    family.extend(vec![(ANY, quiet); 999]);
     decide(&mut family);
     let among = &family[0].1;
     assert_eq!(among.verdict, Verdict::Inconclusive, "{among:?}");
@@ -189,19 +283,18 @@ fn the_family_raises_the_bar() {
 }
 
 #[test]
-fn history_makes_single_samples_worth_something() {
+fn history_makes_two_samples_worth_something() {
     let noise = Some(Noise {
         sigma_log: 0.01,
         core_log: 0.01,
         degrees: 50.0,
     });
     let known = Question { noise, ..LOWER };
+    let (base, cand) = ([100.0, 100.5], [110.0, 110.3]);
+    assert_eq!(judge(&base, &cand, &known).verdict, Verdict::Regression);
+    assert_eq!(judge(&base, &cand, &LOWER).verdict, Verdict::Inconclusive);
     assert_eq!(
-        judge(&[100.0], &[110.0], &known).verdict,
-        Verdict::Regression
-    );
-    assert_eq!(
-        judge(&[100.0], &[110.0], &LOWER).verdict,
+        judge(&base[..1], &cand, &known).verdict,
         Verdict::Inconclusive
     );
     // A metric known to be noisy is not deterministic because two samples agree.
@@ -305,6 +398,16 @@ proptest! {
         if let (Some([low, high]), Some([other_low, other_high])) = (one.ci95, other.ci95) {
             prop_assert!((low * other_high - 1.0).abs() < 1e-6, "{low} {other_high}");
             prop_assert!((high * other_low - 1.0).abs() < 1e-6, "{high} {other_low}");
+        }
+    }
+
+    #[test]
+    fn an_interval_leaves_one_out_exactly_when_there_is_a_difference(
+        base in positive(2..12), cand in positive(2..12)
+    ) {
+        let got = judge(&base, &cand, &Question::new(Better::Lower, 0.0));
+        if let (Some(p), Some([low, high])) = (got.p, got.ci95) {
+            prop_assert!((p - 0.05).abs() < 1e-6 || (p < 0.05) == (low > 1.0 || high < 1.0), "{:?}", got);
         }
     }
 
@@ -449,12 +552,7 @@ mod confirmation {
     use matrix::judge::confirm::*;
     use matrix::judge::verdict::{Comparison, Question, Verdict, compare_values};
 
-    const QUESTION: Question = Question {
-        better: Better::Lower,
-        min_effect: 0.02,
-        level: 0.05,
-        noise: None,
-    };
+    const QUESTION: Question = Question::new(Better::Lower, 0.02);
     const BASE: [f64; 6] = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2];
 
     fn times(factor: f64) -> Comparison {
@@ -476,9 +574,9 @@ mod confirmation {
         };
         check(0, &[], &[]);
         check(1, &[1], &[1]);
-        check(10, &[1, 2, 3, 4, 6, 8, 10], &[8, 10]);
-        check(32, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[8, 16, 32]);
-        check(1000, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[8, 16, 32]);
+        check(10, &[1, 2, 3, 4, 6, 8, 10], &[4, 8, 10]);
+        check(32, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[4, 8, 16, 32]);
+        check(1000, &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32], &[4, 8, 16, 32]);
     }
 
     #[test]
@@ -507,7 +605,11 @@ mod confirmation {
 
     #[test]
     fn what_is_the_same_or_exact_is_not_measured_again() {
-        let exact = compare_values(&[5.0; 6], &[6.0; 6], &QUESTION);
+        let declared = Question {
+            deterministic: true,
+            ..QUESTION
+        };
+        let exact = compare_values(&[5.0; 6], &[6.0; 6], &declared);
         assert_eq!(
             [
                 times(1.0),
@@ -520,75 +622,114 @@ mod confirmation {
         );
     }
 
+    fn finding(screen: Comparison, confirms: bool) -> Finding {
+        Finding {
+            question: QUESTION,
+            screen,
+            confirms,
+            is_again: false,
+            fresh: None,
+        }
+    }
+
+    fn again(screen: Comparison, looks: &[Comparison]) -> Finding {
+        let fresh = confirmed(&screen, looks, &Policy::default());
+        Finding {
+            is_again: true,
+            fresh,
+            ..finding(screen, true)
+        }
+    }
+
     #[test]
     fn a_rerun_confirms_refutes_or_says_nothing() {
-        let screen = times(1.1);
         let merged = |looks: &[Comparison]| {
-            let told = confirmed(&screen, looks, &Policy::default());
-            let mut all = vec![(QUESTION, times(1.0)); 500];
-            all[0].1 = told.unwrap_or_else(|| given_up(&screen));
-            let again: Vec<bool> = (0..500).map(|i| i < 20).collect();
-            decide(&mut all, &again);
-            all.swap_remove(0).1
+            let mut all = vec![finding(times(1.0), true); 500];
+            all[0] = again(times(1.1), looks);
+            for one in &mut all[1..20] {
+                *one = again(times(1.0), &[times(1.0)]);
+            }
+            decide(&all).swap_remove(0)
         };
-        let check = |looks: &[Comparison], verdict: Verdict| {
-            assert_eq!(merged(looks).verdict, verdict, "{looks:?}");
+        let check = |looks: &[Comparison], verdict: Verdict, is_confirmed: Option<bool>| {
+            let got = merged(looks);
+            assert_eq!(
+                (got.comparison.verdict, got.is_confirmed),
+                (verdict, is_confirmed),
+                "{looks:?}"
+            );
         };
-        check(&[times(1.1)], Verdict::Regression);
+        check(&[times(1.1)], Verdict::Regression, Some(true));
         // What an earlier look has shown a later one does not take back, unless it points elsewhere.
-        check(&[times(1.1), times(1.03)], Verdict::Regression);
-        check(&[times(1.1), times(0.97)], Verdict::Inconclusive);
-        check(&[times(1.0)], Verdict::Same);
+        let looks = [times(1.1), times(1.03)];
+        check(&looks, Verdict::Regression, Some(true));
+        let looks = [times(1.1), times(0.97)];
+        check(&looks, Verdict::Inconclusive, Some(false));
+        check(&[times(1.0)], Verdict::Same, Some(false));
         // As clear, but the other way round: refuted, not a new finding.
-        check(&[times(0.9)], Verdict::Inconclusive);
+        check(&[times(0.9)], Verdict::Inconclusive, Some(false));
         check(
             &[compare_values(&[], &[], &QUESTION)],
             Verdict::NothingMeasured,
+            Some(false),
         );
-        // Given up before a look, however clear the screen was.
-        check(&[], Verdict::Inconclusive);
         // The screen's ratio is forgotten.
-        assert_eq!(merged(&[times(1.05)]).ratio, times(1.05).ratio);
+        assert_eq!(merged(&[times(1.05)]).comparison.ratio, times(1.05).ratio);
+    }
+
+    #[test]
+    fn what_is_not_confirmed_is_suspected_at_the_most() {
+        let verdict = |one: Finding| {
+            let all = [vec![one], vec![finding(times(1.0), true); 20]].concat();
+            let decision = decide(&all).swap_remove(0);
+            (decision.comparison.verdict, decision.is_confirmed)
+        };
+        assert_eq!(
+            verdict(finding(times(1.1), true)),
+            (Verdict::Suspected, None)
+        );
+        // Given up before a look: not refuted.
+        assert_eq!(verdict(again(times(1.1), &[])), (Verdict::Suspected, None));
+        assert_eq!(
+            verdict(finding(times(1.1), false)),
+            (Verdict::Regression, None)
+        );
+        // The interval of what was chosen for its size is that for a choice of one of 21.
+        let all = [
+            vec![again(times(1.1), &[])],
+            vec![finding(times(1.0), true); 20],
+        ];
+        let told = decide(&all.concat()).swap_remove(0).comparison;
+        let (own, wide) = (times(1.1).ci95.unwrap(), told.ci95.unwrap());
+        assert!(wide[0] < own[0] && own[1] < wide[1], "{own:?} {wide:?}");
     }
 
     #[test]
     fn findings_that_were_not_measured_again_do_not_help_those_that_were() {
-        // Of a thousand comparisons 200 are found for sure and left alone; 20 others were measured again and
-        // came to nothing: their p-values are spread evenly.
-        let with = |p: f64| Comparison {
+        // Of a thousand comparisons 200 are found for sure and never confirmed; 20 others were measured again and
+        // came to little: p-values of 0.01 to 0.05.
+        let mut all = vec![finding(times(1.0), false); 1000];
+        for one in &mut all[..200] {
+            one.screen = times(1.1);
+        }
+        let weak = |p: f64| Comparison {
             p: Some(p),
+            basis: Default::default(),
             ..times(1.1)
         };
-        let mut all = vec![(QUESTION, times(1.0)); 1000];
-        let again: Vec<bool> = (0..1000).map(|i| i < 20).collect();
-        for (i, (_, comparison)) in all.iter_mut().enumerate().take(220) {
-            *comparison = with(if i < 20 {
-                (i as f64 + 0.5) / 20.0
-            } else {
-                1e-6
-            });
-        }
-        let before = all.clone();
-        decide(&mut all, &again);
-        let changes = |of: &[(Question, Comparison)]| {
-            of.iter().filter(|(_, c)| c.verdict.is_change()).count()
+        let after = |with: &[Finding]| {
+            let told = decide(with);
+            let of = told.iter().map(|decision| decision.comparison.verdict);
+            of.filter(|verdict| verdict.is_change()).count()
         };
-        assert_eq!((changes(&all[..20]), changes(&all[20..])), (0, 200));
-        assert!(all.iter().zip(&before).all(|(a, b)| a.1.p == b.1.p));
-    }
-
-    #[test]
-    fn what_was_not_measured_again_does_not_weigh_on_what_was() {
-        let q = |chosen: usize| {
-            let mut all = vec![(QUESTION, times(1.0)); 100];
-            all[0].1 = times(1.1);
-            let again: Vec<bool> = (0..100).map(|i| i < chosen).collect();
-            decide(&mut all, &again);
-            all[0].1.q.unwrap() / times(1.1).p.unwrap()
-        };
-        for (chosen, times) in [(0, 100.0), (10, 10.0), (100, 100.0)] {
-            assert!((q(chosen) - times).abs() < 1e-9, "{chosen}: {}", q(chosen));
+        let before = after(&all);
+        assert_eq!(before, 200);
+        for i in 0..20 {
+            let mut one = again(times(1.1), &[times(1.1)]);
+            one.fresh = Some(weak(0.011 + 0.002 * f64::from(i)));
+            all.push(one);
         }
+        assert_eq!(after(&all), before);
     }
 }
 
@@ -682,10 +823,9 @@ mod power {
 
     #[test]
     fn textbook_sample_size() {
-        // Cohen's table 2.4.1: d = 0.5, α = 0.05 two-sided, power 0.80 needs 64 a group; the
-        // Hodges-Lehmann estimate costs 1.0233² as many.
+        // Cohen's table 2.4.1: d = 0.5, α = 0.05 two-sided, power 0.80 needs 64 a group.
         let n = repetitions(0.02, 0.01f64.exp_m1(), 0.05).unwrap();
-        assert!((66..=69).contains(&n), "{n}");
+        assert!((63..=66).contains(&n), "{n}");
     }
 
     #[test]
@@ -802,16 +942,48 @@ mod stats {
     }
 
     #[test]
-    fn one_outlier_in_five_hardly_moves_hodges_lehmann() {
+    fn trimmed_means_do_not_notice_one_outlier_in_five() {
+        let mean = trimmed_mean(&[1.0, 2.0, 3.0, 4.0, 1e6]).unwrap();
+        assert_eq!(mean.shift, 3.0);
+        let shift = trimmed_t(
+            &[1.0, 2.0, 3.0, 4.0, 5.0],
+            &[11.0, 12.0, 13.0, 14.0, 1e6],
+            None,
+        );
+        assert_eq!(shift.unwrap().shift, 10.0);
+        assert_eq!(trimmed_t(&[1.0; 4], &[1.0; 5], None), None);
+    }
+
+    #[test]
+    fn t_tests_agree_with_textbooks() {
+        let estimate = Estimate {
+            shift: 2.306,
+            error: 1.0,
+            df: 8.0,
+        };
+        near(estimate.p(0.0), 0.05, 1e-4);
+        near(estimate.half_width(0.05), 2.306, 1e-3);
+        // At the bound itself half of the tail, far beyond it one tail.
+        near(estimate.p(2.306), 0.5, 0.01);
         near(
-            hodges_lehmann(&[1.0, 2.0, 3.0, 4.0, 1e6]).unwrap(),
-            3.0,
-            0.5,
+            Estimate {
+                shift: 102.306,
+                ..estimate
+            }
+            .p(100.0),
+            0.025,
+            1e-4,
         );
-        assert_eq!(
-            hodges_lehmann_shift(&[1.0, 2.0, 3.0], &[11.0, 12.0, 1e6]),
-            Some(10.0)
-        );
+        // Welch (1947): variances of 1 and 9, of 5 and 10 samples.
+        let side = |mean: f64, n: f64, variance: f64| Moments {
+            mean,
+            n,
+            squares: variance * (n - 1.0),
+            df: n - 1.0,
+        };
+        let welch = welch_t(&side(0.0, 5.0, 1.0), &side(1.0, 10.0, 9.0)).unwrap();
+        near(welch.error, 1.1f64.sqrt(), 1e-12);
+        near(welch.df, 1.21 / (0.04 / 4.0 + 0.81 / 9.0), 1e-9);
     }
 
     #[test]
@@ -843,31 +1015,12 @@ mod stats {
     proptest! {
         #[test]
         fn estimates_move_and_scale_with_the_data(
-            a in samples(4..12), b in samples(4..12), offset in -1e3..1e3f64, scale in 0.1..10.0f64
+            a in samples(5..12), b in samples(5..12), offset in -1e3..1e3f64, scale in 0.1..10.0f64
         ) {
             let moved: Vec<f64> = a.iter().map(|x| x * scale + offset).collect();
-            near(hodges_lehmann(&moved).unwrap(), hodges_lehmann(&a).unwrap() * scale + offset, 1e-6);
+            near(trimmed_mean(&moved).unwrap().shift, trimmed_mean(&a).unwrap().shift * scale + offset, 1e-6);
             let shift = hodges_lehmann_shift(&a, &b).unwrap();
             near(hodges_lehmann_shift(&b, &a).unwrap(), -shift, 1e-6);
-            if let (Some(ab), Some(ba)) = (rank_sum(&a, &b, 0.05), rank_sum(&b, &a, 0.05)) {
-                near(ab.p, ba.p, 1e-9);
-                near(ab.low, -ba.high, 1e-6);
-                prop_assert!(ab.low <= ab.shift && ab.shift <= ab.high);
-            }
-        }
-
-        #[test]
-        fn an_interval_leaves_zero_out_exactly_when_the_test_rejects(
-            a in samples(5..15), b in samples(5..15), offset in -1e3..1e3f64
-        ) {
-            let b: Vec<f64> = b.iter().map(|x| x + offset).collect();
-            let ranks = rank_sum(&a, &b, 0.05).unwrap();
-            prop_assert_eq!(ranks.p <= 0.05, ranks.low > 0.0 || ranks.high < 0.0);
-            let squares = squares_about_mean(&a) + squares_about_mean(&b);
-            let weight = 1.0 / a.len() as f64 + 1.0 / b.len() as f64;
-            let df = (a.len() + b.len() - 2) as f64;
-            let t = moderated_t(ranks.shift, squares, df, weight, None, 0.05).unwrap();
-            prop_assert_eq!(t.p <= 0.05, t.low > 0.0 || t.high < 0.0);
         }
     }
 }

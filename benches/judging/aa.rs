@@ -1,9 +1,10 @@
 //! Protocol AA: one version against itself, and with a few true shifts among many.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use matrix::base::sample::{Better, Sample};
-use matrix::judge::confirm::{self, Policy};
+use matrix::judge::confirm::{self, Finding, Policy};
 use matrix::judge::stats::{self, Prior};
 use matrix::judge::verdict::{
     Comparison, Noise, Question, Verdict, compare, decide, evidence, noise_within,
@@ -248,9 +249,9 @@ fn measure_again(
         for i in &open {
             let again = fresh.entry(*i).or_default();
             let more = stage.to - stage.from;
-            let session = 2 + i64::from(stage.from);
             let Cell { noise, shift, .. } = cells[*i];
-            let sides = draw(noise, more, shift, session, random);
+            let first = setup.rounds as u32 + stage.from;
+            let sides = draw(noise, first..first + more, shift, random);
             extra += sides.0.len() + sides.1.len();
             again.sides.0.extend(sides.0);
             again.sides.1.extend(sides.1);
@@ -272,18 +273,21 @@ fn measure_again(
 }
 
 fn judge(cells: &[Cell], family: &mut [(Question, Comparison)], fresh: &BTreeMap<usize, Fresh>) {
-    for (i, again) in fresh {
-        let cell = &cells[*i];
-        let told = confirm::confirmed(&cell.screen, &again.looks, &Policy::default());
-        family[*i].1 =
-            told.unwrap_or_else(|| confirm::given_up(&cell.compared(&cell.with(Some(again)))));
+    let finding = |(i, cell): (usize, &Cell)| {
+        let again = fresh.get(&i);
+        let looks = again.map_or(&[][..], |again| &again.looks);
+        Finding {
+            question: cell.question,
+            screen: cell.screen.clone(),
+            confirms: cell.confirms,
+            is_again: again.is_some(),
+            fresh: confirm::confirmed(&cell.screen, looks, &Policy::default()),
+        }
+    };
+    let findings: Vec<Finding> = cells.iter().enumerate().map(finding).collect();
+    for ((_, told), decision) in family.iter_mut().zip(confirm::decide(&findings)) {
+        *told = decision.comparison;
     }
-    let stages: Vec<(bool, bool)> = cells
-        .iter()
-        .enumerate()
-        .map(|(i, cell)| (fresh.contains_key(&i), cell.confirms))
-        .collect();
-    confirm::decide(family, &stages);
 }
 
 type Sides = (Vec<Sample>, Vec<Sample>);
@@ -324,12 +328,10 @@ impl<'a> Cell<'a> {
             (true, false) => 0.0,
         };
         let question = Question {
-            better: Better::Lower,
-            min_effect: setup.min_effect,
-            level: 0.05,
             noise: setup.history.then(|| learn(noise, random)).flatten(),
+            ..Question::new(Better::Lower, setup.min_effect)
         };
-        let sides = draw(noise, setup.rounds as u32, shift, 1, random);
+        let sides = draw(noise, 0..setup.rounds as u32, shift, random);
         Cell {
             noise,
             confirms,
@@ -362,28 +364,20 @@ fn add(sum: &mut [usize; 3], more: [usize; 3]) {
 }
 
 /// Interleaved rounds A B, B A, … of consecutive noise.
-fn draw(
-    (pool, sigma): Source,
-    rounds: u32,
-    shift: f64,
-    session: i64,
-    random: &mut Random,
-) -> Sides {
-    let rounds = rounds as usize;
-    let noise = blocks(pool, 2 * rounds, random);
-    let sample = |round: usize, at: usize, shift: f64| Sample {
-        round: round as u32,
-        session,
-        value: 100.0 * (sigma * (noise[2 * round + at] + shift)).exp(),
-    };
-    let first = |round: usize| round % 2;
-    let a = (0..rounds)
-        .map(|round| sample(round, first(round), 0.0))
-        .collect();
-    let b = (0..rounds)
-        .map(|round| sample(round, 1 - first(round), shift))
-        .collect();
-    (a, b)
+fn draw((pool, sigma): Source, rounds: Range<u32>, shift: f64, random: &mut Random) -> Sides {
+    let noise = blocks(pool, 2 * rounds.len(), random);
+    let mut sides = (Vec::new(), Vec::new());
+    for (round, noise) in rounds.zip(noise.chunks_exact(2)) {
+        let sample = |at: usize, shift: f64| Sample {
+            round,
+            session: 1,
+            value: 100.0 * (sigma * (noise[at] + shift)).exp(),
+        };
+        let first = round as usize % 2;
+        sides.0.push(sample(first, 0.0));
+        sides.1.push(sample(1 - first, shift));
+    }
+    sides
 }
 
 fn learn((pool, sigma): Source, random: &mut Random) -> Option<Noise> {

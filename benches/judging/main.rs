@@ -1,11 +1,12 @@
 //! The figures of `judge`: prints `figure | measured | asked` for each protocol.
 //!
-//! `cargo bench --bench judging -- [quick] [aa] [bisect] [cp] [place] [noise] [tcpd] [speed]`
+//! `cargo bench --bench judging -- [quick] [aa] [bisect] [kinds] [cp] [place] [noise] [tcpd] [speed]`
 
 mod aa;
 mod bisect;
 mod cp;
 mod data;
+mod kinds;
 mod noise;
 mod place;
 mod speed;
@@ -14,7 +15,9 @@ mod tcpd;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let quick = words.iter().any(|word| word == "quick");
-    let names = ["aa", "bisect", "cp", "place", "noise", "tcpd", "speed"];
+    let names = [
+        "aa", "bisect", "kinds", "cp", "place", "noise", "tcpd", "speed",
+    ];
     let chosen = |name: &str| {
         let any = words.iter().any(|word| names.contains(&word.as_str()));
         !any || words.iter().any(|word| word == name)
@@ -26,6 +29,9 @@ fn main() {
     }
     if chosen("bisect") {
         bisect::run(quick);
+    }
+    if chosen("kinds") {
+        kinds::run(quick);
     }
     if chosen("cp") {
         cp::run(quick);

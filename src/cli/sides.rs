@@ -5,7 +5,6 @@ use std::path::Path;
 use super::show::Stop;
 use crate::base::sample::Better;
 use crate::edge::csv::{CsvSides, read_sides};
-use crate::judge::verdict::LEVEL;
 use crate::judge::verdict::{Comparison, Question, compare, decide};
 use crate::plan::steps::NONE;
 use crate::verdicts::comparisons::{level, summary};
@@ -14,12 +13,7 @@ use crate::verdicts::report::{Report, VerdictRow};
 /// Judges the two sides of each metric of each cell of a file as one family.
 pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, Stop> {
     let table = read_sides(file).map_err(|error| Stop::message(error.to_string()))?;
-    let question = Question {
-        better,
-        min_effect,
-        level: LEVEL,
-        noise: None,
-    };
+    let question = Question::new(better, min_effect);
     let answer = |sides: &CsvSides| {
         (
             question,

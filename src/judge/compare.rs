@@ -1,13 +1,14 @@
 //! The comparison of two sides of a metric: shift, interval and p-value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::stats::{self, Estimate, Prior};
-use super::verdict::{Comparison, Noise, Question, Verdict, settle};
+use super::permutation::{self, Chance};
+use super::stats::{self, Estimate, Moments, Prior};
+use super::verdict::{self, Comparison, Question};
 use crate::base::sample::Sample;
 use crate::base::units::count;
 
-/// Samples a side that a comparison looks at; of more, the last ones. The estimators are quadratic.
+/// Samples a side that a comparison looks at; of more, the last ones.
 pub const SAMPLES_MAX: usize = 1000;
 
 /// Pairs from which on a paired test is tried without a noise level from history; with fewer, its
@@ -19,22 +20,37 @@ const PAIRS_MIN: usize = 4;
 /// them in five for a change.
 const NOISE_DEGREES_MAX: f64 = 4.0;
 
+/// Samples a side from which on both are taken to have one variance.
+const POOLED_MIN: usize = 5;
+
+/// What choosing among the analyses costs: they agree so much that the least p-value of three is hardly more often small
+/// than that of two. Measured on protocol KINDS.
+const CHOICE_TIMES: f64 = 1.7;
+
+/// A p-value above this finds nothing, whatever else is said of it.
+const UNCERTAIN: f64 = 0.2;
+
+/// Sides whose median absolute deviations lie further apart are not taken to have one spread.
+const ALIKE_MAX: f64 = 3.0;
+
+/// A shift of so many of a history's standard deviations is none of the modes that it knows.
+const HISTORY_REACH: f64 = 6.0;
+
 /// Pairing may cut the noise of a difference to this share of the variance at the best: a handful
 /// of pairs that happen to agree is no proof of no noise at all.
 const PAIRED_VARIANCE_MIN: f64 = 1e-3;
 
-/// Compares two sides of one metric, as a family of one; [`decide`] judges a family.
+/// Compares two sides of one metric, as a family of one; [`decide`](super::verdict::decide) judges a family.
 ///
 /// Values are compared by logarithms where all are above zero, else by differences relative to the
-/// baseline's median. Up to four analyses look at the shift, as the numbers of samples allow:
-/// - the two-sample moderated t of all samples (Smyth, 2004) about the Hodges-Lehmann shift;
+/// baseline's mean. Up to three analyses look at the shift, as the numbers of samples allow:
+/// - the moderated two-sample t-test of means (Smyth, 2004); Welch's where the numbers of samples lie far apart;
 /// - the same of differences within rounds, where at least four rounds are paired: takes out drift;
-/// - the trimmed t (Yuen, 1974) from five samples a side on: takes out wild samples;
-/// - rank sums (Mann & Whitney, 1947), where they can be significant at all.
+/// - the trimmed t-test (Yuen & Dixon, 1973) from five samples a side on: takes out wild samples.
 ///
-/// With k of them each gets an interval at 1 − 0.05/k and its p-value times k (Bonferroni): all k
-/// intervals hold together, so that any may be chosen afterwards. That with the smallest p
-/// is, when it finds a difference, else the narrowest.
+/// They agree so much that twice the least p-value pays for choosing among them, and intervals at 1 − 0.05/2. None may
+/// be more certain than chance allows ([`permutation`]): where the sides overlap than the exact permutation test,
+/// where they do not than two modes, see [`Basis`]. The interval is widened to agree.
 pub fn compare(baseline: &[Sample], candidate: &[Sample], question: &Question) -> Comparison {
     let (base, base_dropped) = usable(baseline);
     let (cand, cand_dropped) = usable(candidate);
@@ -53,28 +69,28 @@ pub fn compare(baseline: &[Sample], candidate: &[Sample], question: &Question) -
             _ => "the candidate has no sample",
         };
         notes.push(missing.to_owned());
-        return finish(Shift::nothing(n), question, notes);
+        return verdict::told(Basis::default(), n, notes, question);
     }
-    let base_values: Vec<f64> = base.iter().map(|sample| sample.value).collect();
-    let cand_values: Vec<f64> = cand.iter().map(|sample| sample.value).collect();
-    let shift = match deterministic(&base_values, &cand_values, question.noise) {
-        true => exact(base_values[0], cand_values[0], n, &mut notes),
-        false => estimated(&base, &cand, question.noise, &mut notes),
-    };
-    finish(shift, question, notes)
+    if question.is_exact() && is_constant(&base) && is_constant(&cand) {
+        return exact(base[0].value, cand[0].value, n, notes, question);
+    }
+    let sides = Sides::of(&base, &cand, &mut notes);
+    let n = sides.values.each_ref().map(Vec::len);
+    verdict::told(sides.basis(question), n, notes, question)
 }
 
-/// As [`compare`], of bare values that belong to no rounds.
+/// As [`compare`], of bare values of one time that belong to no rounds.
 pub fn compare_values(baseline: &[f64], candidate: &[f64], question: &Question) -> Comparison {
-    let side = |values: &[f64], session| -> Vec<Sample> {
-        let sample = |(round, value): (usize, &f64)| Sample {
-            round: round as u32,
-            session,
+    let side = |values: &[f64], first: u32| -> Vec<Sample> {
+        let sample = |(round, value): (u32, &f64)| Sample {
+            round,
+            session: 0,
             value: *value,
         };
-        values.iter().enumerate().map(sample).collect()
+        (first..).zip(values).map(sample).collect()
     };
-    compare(&side(baseline, 0), &side(candidate, 1), question)
+    let second = side(candidate, baseline.len() as u32);
+    compare(&side(baseline, 0), &second, question)
 }
 
 /// A history, or the noise of others, counts for so many samples in [`evidence`] at the most: there its tails are allowed for.
@@ -138,11 +154,10 @@ pub struct Summary {
 /// means are above zero, with stddev/mean for the standard deviation of a logarithm (the delta
 /// method), else of the values themselves.
 pub fn compare_summaries(base: &Summary, cand: &Summary, question: &Question) -> Comparison {
-    let n = [base.n, cand.n];
     let mut notes = Vec::new();
     if base.n == 0 || cand.n == 0 || !(base.mean.is_finite() && cand.mean.is_finite()) {
         notes.push("a side has no mean".to_owned());
-        return finish(Shift::nothing([0, 0]), question, notes);
+        return verdict::told(Basis::default(), [0, 0], notes, question);
     }
     let scale = Scale::of(&[base.mean, cand.mean]);
     let variance = |side: &Summary| match scale {
@@ -154,15 +169,20 @@ pub fn compare_summaries(base: &Summary, cand: &Summary, question: &Question) ->
     let df = degrees(base) + degrees(cand);
     let weight = 1.0 / base.n as f64 + 1.0 / cand.n as f64;
     let shift = scale.apply(cand.mean) - scale.apply(base.mean);
-    let estimate = stats::moderated_t(shift, squares, df, weight, None, 0.05);
-    let result = unscaled(estimate, shift, scale, base.mean, &mut notes);
-    finish(Shift { n, ..result }, question, notes)
+    let levels = [base.mean, cand.mean];
+    let mut basis = Basis::of(scale, levels, shift);
+    let estimate = stats::moderated_t(shift, squares, df, weight, None);
+    basis.analysis = estimate.map(|estimate| {
+        let beyond = basis.bound(question);
+        Analysis::of(estimate, 1.0, beyond, false, |_| NO_BOUND)
+    });
+    verdict::told(basis, [base.n, cand.n], notes, question)
 }
 
 /// Half the width of the 95 % interval of a cell's level, relative to it: for `until = "ci95 < 2%"`.
 ///
-/// On logarithms where all values are above zero: exp(h) − 1 with h from the narrower of the
-/// t-interval and the signed-rank interval about the Hodges-Lehmann estimate, each at 97.5 %.
+/// On logarithms where all values are above zero: exp(h) − 1 with h from the narrower of the t-interval of the mean and
+/// that of the trimmed mean (Tukey & McLaughlin, 1963), each at 97.5 %.
 /// None for fewer than two samples, a value that is not finite, or a level of zero.
 pub fn relative_half_width(values: &[f64]) -> Option<f64> {
     let values = &values[values.len().saturating_sub(SAMPLES_MAX)..];
@@ -172,11 +192,11 @@ pub fn relative_half_width(values: &[f64]) -> Option<f64> {
     let scale = Scale::of(values);
     let values: Vec<f64> = values.iter().map(|value| scale.apply(*value)).collect();
     let n = values.len() as f64;
-    let centre = stats::hodges_lehmann(&values)?;
+    let centre = stats::mean(&values)?;
     let squares = stats::squares_about_mean(&values);
-    let t = stats::moderated_t(centre, squares, n - 1.0, 1.0 / n, None, 0.025)?;
-    let ranks = stats::signed_rank(&values, 0.025);
-    let half = ranks.map_or(t.half_width(), |r| r.half_width().min(t.half_width()));
+    let t = stats::moderated_t(centre, squares, n - 1.0, 1.0 / n, None)?.half_width(0.025);
+    let trimmed = stats::trimmed_mean(&values).map(|mean| mean.half_width(0.025));
+    let half = trimmed.map_or(t, |trimmed| trimmed.min(t));
     match scale {
         Scale::Log => Some(half.exp_m1()),
         Scale::Linear if half == 0.0 => Some(0.0),
@@ -185,32 +205,10 @@ pub fn relative_half_width(values: &[f64]) -> Option<f64> {
     .filter(|width| width.is_finite())
 }
 
-/// What came out of a comparison before it gets a word.
-struct Shift {
-    ratio: Option<f64>,
-    ci95: Option<[f64; 2]>,
-    difference: Option<f64>,
-    p: Option<f64>,
-    n: [usize; 2],
-    paired: bool,
-}
-
-impl Shift {
-    fn nothing(n: [usize; 2]) -> Self {
-        Shift {
-            ratio: None,
-            ci95: None,
-            difference: None,
-            p: None,
-            n,
-            paired: false,
-        }
-    }
-}
-
 /// On which scale differences are taken.
-#[derive(Clone, Copy, PartialEq)]
-enum Scale {
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Scale {
+    #[default]
     Log,
     Linear,
 }
@@ -231,6 +229,196 @@ impl Scale {
     }
 }
 
+/// What a comparison rests on: all that is needed to judge it again among others.
+///
+/// Where the sides do not overlap, two modes could do the same: with a probability of [`Analysis::modes`] where a cell has them.
+/// A share of all cells does; a family tells it by the spread of its sides ([`Spreads`]), and p is never below
+/// modes × share. A comparison that stands alone knows no others: then the share is 1.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Basis {
+    pub scale: Scale,
+    /// Means of both sides, on the metric's own scale; of logarithms those of geometric means.
+    pub levels: [f64; 2],
+    /// How far the candidate lies above the baseline, on the scale: None where nothing was measured.
+    pub shift: Option<f64>,
+    /// None where there is no noise to judge by.
+    pub analysis: Option<Analysis>,
+    /// Largest minus smallest value of each side, and of the differences within rounds; relative to the level on the linear scale.
+    pub spreads: [f64; 2],
+    pub pair_spread: Option<f64>,
+    pub is_paired: bool,
+    /// The sides have no session in common, and how far sessions lie apart is not known.
+    pub is_apart: bool,
+    /// A share of modes by the cell's own history, at most 1.
+    pub modes_by_history: f64,
+}
+
+/// The analysis that was chosen, and what its p-values may not be below.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Analysis {
+    pub estimate: Estimate,
+    /// p-values are multiplied by this: what choosing and looking more than once cost.
+    pub times: f64,
+    /// For "there is no shift", and for "it is at most the smallest that matters".
+    pub none: Bounded,
+    pub beyond: Bounded,
+}
+
+/// A p-value with its bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounded {
+    /// Already at least the permutation test's where the sides overlap.
+    own: f64,
+    /// How often two modes do the same; 0 where the sides overlap.
+    modes: f64,
+}
+
+const NO_BOUND: Bounded = Bounded {
+    own: 0.0,
+    modes: 0.0,
+};
+
+impl Bounded {
+    pub const NEVER: Bounded = Bounded {
+        own: 1.0,
+        modes: 0.0,
+    };
+
+    pub fn times(self, times: f64) -> Bounded {
+        Bounded {
+            own: self.own * times,
+            modes: self.modes * times,
+        }
+    }
+
+    /// Where a `share` of all cells has modes that far apart.
+    pub fn p(&self, share: f64) -> f64 {
+        self.own.max(self.modes * share).min(1.0)
+    }
+}
+
+impl Analysis {
+    /// `least` gives the bounds for a shift of at most its argument.
+    /// With `is_exact` the permutation test's p-value may stand for the estimate's, where it is smaller.
+    fn of(
+        estimate: Estimate,
+        times: f64,
+        beyond: f64,
+        is_exact: bool,
+        least: impl Fn(f64) -> Bounded,
+    ) -> Self {
+        let bounded = |beyond: f64| {
+            let bounds = least(beyond);
+            let own = match is_exact && bounds.own > 0.0 {
+                true => estimate.p(beyond).min(bounds.own),
+                false => estimate.p(beyond),
+            };
+            let own = (own * times).max(bounds.own);
+            Bounded {
+                own: own.min(1.0),
+                ..bounds
+            }
+        };
+        Analysis {
+            estimate,
+            times,
+            none: bounded(0.0),
+            beyond: bounded(beyond),
+        }
+    }
+
+    /// The interval of the shift that agrees with the p-value of "no shift".
+    pub fn half_width(&self, alpha: f64, share: f64) -> f64 {
+        let Estimate { shift, df, .. } = self.estimate;
+        let own = self.estimate.half_width(alpha / self.times);
+        let p = self.none.p(share);
+        // A smaller p-value than the estimate's narrows the interval only where it is small.
+        let is_told = p <= UNCERTAIN || p > self.estimate.p(0.0) * self.times;
+        // Twice the error where p says that the shift is half as many of them.
+        match p > 0.0 && is_told && shift != 0.0 {
+            true => {
+                let told = stats::student_quantile((p / self.times).min(0.9), df);
+                stats::student_quantile(alpha / self.times, df) * shift.abs() / told
+            }
+            false => own,
+        }
+    }
+}
+
+impl Basis {
+    fn of(scale: Scale, levels: [f64; 2], shift: f64) -> Basis {
+        Basis {
+            scale,
+            levels,
+            shift: Some(shift),
+            modes_by_history: 1.0,
+            ..Basis::default()
+        }
+    }
+
+    /// The smallest shift that matters, on the scale. Where the baseline is zero it is relative to the other side.
+    pub fn bound(&self, question: &Question) -> f64 {
+        let least = question.min_effect.max(0.0);
+        match self.scale {
+            Scale::Log => least.ln_1p(),
+            Scale::Linear => least * self.level(),
+        }
+    }
+
+    /// What differences on the linear scale are relative to.
+    fn level(&self) -> f64 {
+        let [base, cand] = self.levels.map(f64::abs);
+        if base > 0.0 { base } else { cand }
+    }
+
+    /// The size of the shift, as a fraction.
+    pub fn size(&self) -> f64 {
+        let size = self.shift.unwrap_or(0.0).abs();
+        match self.scale {
+            Scale::Log => size,
+            Scale::Linear if size == 0.0 => 0.0,
+            Scale::Linear => size / self.level(),
+        }
+    }
+}
+
+/// How much the sides of many comparisons spread, and their differences within rounds: each sorted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Spreads {
+    sides: Vec<f64>,
+    pairs: Vec<f64>,
+}
+
+/// Modes that lie a shift apart make a side spread by so much of it at least.
+const MODES_SPREAD_MIN: f64 = 0.8;
+
+impl Spreads {
+    pub fn of<'a>(all: impl Iterator<Item = &'a Basis>) -> Spreads {
+        let mut spreads = Spreads::default();
+        for basis in all.filter(|basis| basis.analysis.is_some()) {
+            spreads.sides.extend(basis.spreads);
+            spreads.pairs.extend(basis.pair_spread);
+        }
+        for list in [&mut spreads.sides, &mut spreads.pairs] {
+            list.sort_unstable_by(f64::total_cmp);
+        }
+        spreads
+    }
+
+    /// The share of sides that may have modes as far apart as a shift: those that spread as much, and one more that was not seen.
+    pub fn share(&self, basis: &Basis) -> f64 {
+        let list = if basis.is_paired {
+            &self.pairs
+        } else {
+            &self.sides
+        };
+        let reach = MODES_SPREAD_MIN * basis.size();
+        let wide = list.len() - list.partition_point(|spread| *spread < reach);
+        let by_others = (wide + 1) as f64 / (list.len() + 1) as f64;
+        by_others.min(basis.modes_by_history)
+    }
+}
+
 /// The finite samples, at most the last [`SAMPLES_MAX`], and how many others there are.
 fn usable(samples: &[Sample]) -> (Vec<Sample>, usize) {
     let mut kept: Vec<Sample> = samples
@@ -243,115 +431,318 @@ fn usable(samples: &[Sample]) -> (Vec<Sample>, usize) {
     (kept, dropped)
 }
 
-/// Whether repetitions give the same value each time, on both sides: an instruction count, a size.
-/// A cell whose history shows noise is not taken for one because a few repetitions agree.
-fn deterministic(base: &[f64], cand: &[f64], noise: Option<Noise>) -> bool {
-    let constant = |side: &[f64]| side.len() >= 2 && side.iter().all(|value| *value == side[0]);
-    let quiet = noise.is_none_or(|noise| noise.sigma_log <= 0.0);
-    constant(base) && constant(cand) && quiet
+fn is_constant(side: &[Sample]) -> bool {
+    side.len() >= 2 && side.iter().all(|sample| sample.value == side[0].value)
 }
 
-/// The comparison of two numbers that have no noise.
-fn exact(base: f64, cand: f64, n: [usize; 2], notes: &mut Vec<String>) -> Shift {
+/// The comparison of two numbers that are known to have no noise.
+fn exact(
+    base: f64,
+    cand: f64,
+    n: [usize; 2],
+    mut notes: Vec<String>,
+    question: &Question,
+) -> Comparison {
     notes.push("deterministic: each repetition gave the same value".to_owned());
-    let ratio = match base == cand {
-        true => Some(1.0),
-        false => ratio(base, cand, notes),
+    let scale = Scale::of(&[base, cand]);
+    let shift = scale.apply(cand) - scale.apply(base);
+    let mut basis = Basis::of(scale, [base, cand], shift);
+    let estimate = Estimate {
+        shift,
+        error: 0.0,
+        df: f64::INFINITY,
     };
-    Shift {
-        ratio,
-        ci95: ratio.map(|ratio| [ratio, ratio]),
-        difference: Some(cand - base),
-        p: Some(if base == cand { 1.0 } else { 0.0 }),
-        n,
-        paired: false,
-    }
+    // The last bits of ln(1.02) must not decide a change of exactly 2 %.
+    let beyond = basis.bound(question) * (1.0 - 1e-9);
+    basis.analysis = Some(Analysis::of(estimate, 1.0, beyond, false, |_| NO_BOUND));
+    verdict::told(basis, n, notes, question)
 }
 
-/// cand/base where that says anything: both of one sign, or from something to zero.
-fn ratio(base: f64, cand: f64, notes: &mut Vec<String>) -> Option<f64> {
-    if base == 0.0 {
-        if cand != 0.0 {
-            notes.push("new from zero".to_owned());
-        }
-        return None;
-    }
-    if cand == 0.0 {
-        notes.push("gone to zero".to_owned());
-    } else if (base > 0.0) != (cand > 0.0) {
-        notes.push("the sign changed".to_owned());
-        return None;
-    }
-    Some(cand / base).filter(|ratio| ratio.is_finite())
-}
-
-fn estimated(
-    base: &[Sample],
-    cand: &[Sample],
-    noise: Option<Noise>,
-    notes: &mut Vec<String>,
-) -> Shift {
-    let n = [base.len(), cand.len()];
-    let (scale, values) = scaled(base, cand);
-    let (a, b) = values.split_at(n[0]);
-    let pairs = paired_differences(base, cand, scale);
-    let prior = noise
-        // A level of history says nothing about differences on the linear scale.
-        .filter(|noise| scale == Scale::Log && noise.degrees > 0.0)
-        .map(|noise| Prior {
-            variance: noise.sigma_log.powi(2),
-            degrees: noise.degrees.min(NOISE_DEGREES_MAX),
-        });
-    let analyses = analyse(a, b, &pairs, prior);
-    let (estimate, paired) = choose(&analyses).unzip();
-    let shift = stats::hodges_lehmann_shift(a, b).unwrap_or(0.0);
-    let raw: Vec<f64> = base.iter().map(|sample| sample.value).collect();
-    let centre = stats::median(&raw).unwrap_or(0.0);
-    Shift {
-        n,
-        paired: paired.unwrap_or(false),
-        ..unscaled(estimate, shift, scale, centre, notes)
-    }
-}
-
-/// Brings an estimate back to the metric's own scale, about the baseline's `centre`. Where there was no
-/// estimate, only the `shift` is told.
-fn unscaled(
-    estimate: Option<Estimate>,
-    shift: f64,
+/// Both sides, ready to be compared.
+struct Sides {
     scale: Scale,
-    centre: f64,
-    notes: &mut Vec<String>,
-) -> Shift {
-    if estimate.is_none() {
-        notes.push("too few samples for an interval".to_owned());
-    }
-    let shift = estimate.map_or(shift, |estimate| estimate.shift);
-    let (ratio, difference) = match scale {
-        Scale::Log => (Some(shift.exp()), centre * shift.exp_m1()),
-        Scale::Linear => {
-            notes.push("values of zero or below: compared by differences".to_owned());
-            (ratio(centre, centre + shift, notes), shift)
+    /// What is compared, on the scale; what sessions have in common is taken out.
+    values: [Vec<f64>; 2],
+    /// The same with what other sessions tell of the noise.
+    moments: [Moments; 2],
+    /// Differences of the rounds that both sides have.
+    pairs: Vec<f64>,
+    /// Sessions of each side.
+    sessions: [usize; 2],
+    is_apart: bool,
+}
+
+impl Sides {
+    /// Sessions that both sides have are compared; others tell only of the noise. Where the numbers of samples lie far
+    /// apart only rounds in common are: the others are of another time.
+    fn of(base: &[Sample], cand: &[Sample], notes: &mut Vec<String>) -> Sides {
+        let raw: Vec<f64> = base.iter().chain(cand).map(|sample| sample.value).collect();
+        let scale = Scale::of(&raw);
+        let of_session = |side: &[Sample]| side.iter().map(|s| s.session).collect::<BTreeSet<_>>();
+        let all = [of_session(base), of_session(cand)];
+        let shared: BTreeSet<i64> = all[0].intersection(&all[1]).copied().collect();
+        let is_apart = shared.is_empty();
+        let is_here = |sample: &&Sample| is_apart || shared.contains(&sample.session);
+        let mut here = [base, cand]
+            .map(|side| -> Vec<Sample> { side.iter().filter(is_here).copied().collect() });
+        let elsewhere = [base, cand].map(|side| -> Vec<Sample> {
+            side.iter()
+                .filter(|sample| !is_here(sample))
+                .copied()
+                .collect()
+        });
+        if is_uneven(&here) {
+            let rounds = |side: &[Sample]| side.iter().map(round_of).collect::<BTreeSet<_>>();
+            let both: BTreeSet<_> = (rounds(&here[0]).intersection(&rounds(&here[1])))
+                .copied()
+                .collect();
+            let fewer = here[0].len().min(here[1].len());
+            if both.len() >= 2 && both.len() >= fewer {
+                let before = here[0].len() + here[1].len();
+                for side in &mut here {
+                    side.retain(|sample| both.contains(&round_of(sample)));
+                }
+                let alone = count(before - here[0].len() - here[1].len(), "sample");
+                notes.push(format!(
+                    "{alone} left out: the other side has none of that time"
+                ));
+            }
         }
+        let pairs = paired_differences(&here[0], &here[1], scale);
+        let levels = match is_apart {
+            true => BTreeMap::new(),
+            false => session_levels(&here, &shared, scale),
+        };
+        let middle = stats::mean(&levels.values().copied().collect::<Vec<_>>()).unwrap_or(0.0);
+        let value = |sample: &Sample| {
+            let level = levels.get(&sample.session);
+            scale.apply(sample.value) - level.map_or(0.0, |level| level - middle)
+        };
+        let values = here
+            .each_ref()
+            .map(|side| side.iter().map(value).collect::<Vec<_>>());
+        let moments = [0, 1].map(|at| {
+            let mut own = Moments {
+                mean: stats::mean(&values[at]).unwrap_or(0.0),
+                n: values[at].len() as f64,
+                squares: 0.0,
+                df: 0.0,
+            };
+            let compared: Vec<Vec<f64>> = match is_apart {
+                true => by_session(&here[at], scale),
+                false => vec![values[at].clone()],
+            };
+            for values in compared
+                .into_iter()
+                .chain(by_session(&elsewhere[at], scale))
+            {
+                own.squares += stats::squares_about_mean(&values);
+                own.df += values.len() as f64 - 1.0;
+            }
+            own
+        });
+        Sides {
+            scale,
+            values,
+            moments,
+            pairs,
+            sessions: match is_apart {
+                true => all.map(|sessions| sessions.len()),
+                false => [shared.len(); 2],
+            },
+            is_apart,
+        }
+    }
+
+    fn basis(&self, question: &Question) -> Basis {
+        let [a, b] = &self.moments;
+        let back = |mean: f64| match self.scale {
+            Scale::Log => mean.exp(),
+            Scale::Linear => mean,
+        };
+        let shift = b.mean - a.mean;
+        let mut basis = Basis::of(self.scale, [back(a.mean), back(b.mean)], shift);
+        let unit = match self.scale {
+            Scale::Log => 1.0,
+            Scale::Linear => basis.level().max(f64::MIN_POSITIVE),
+        };
+        let spread = |values: &[f64]| stats::spread(values) / unit;
+        basis.spreads = self.values.each_ref().map(|side| spread(side));
+        basis.pair_spread = (self.pairs.len() >= PAIRS_MIN).then(|| spread(&self.pairs));
+        // A level of history says nothing about differences on the linear scale.
+        let known = question.noise.filter(|_| self.scale == Scale::Log);
+        if let Some(noise) = known.filter(|noise| basis.size() > HISTORY_REACH * noise.sigma_log) {
+            basis.modes_by_history = 1.0 / (1.0 + noise.degrees);
+        }
+        let between = question.between.filter(|_| self.scale == Scale::Log);
+        basis.is_apart = self.is_apart && between.is_none();
+        if self.values.iter().any(|side| side.len() < 2) {
+            return basis;
+        }
+        let prior = known
+            .filter(|noise| noise.degrees > 0.0)
+            .map(|noise| Prior {
+                variance: noise.sigma_log.powi(2),
+                degrees: noise.degrees.min(NOISE_DEGREES_MAX),
+            });
+        let beyond = basis.bound(question);
+        let analyses = self.analyses(prior, between.filter(|_| self.is_apart));
+        let times = if analyses.len() > 1 {
+            CHOICE_TIMES
+        } else {
+            1.0
+        };
+        let analysis = |(estimate, kind): &(Estimate, Kind)| {
+            let least = |beyond: f64| self.least(estimate, *kind, beyond);
+            let is_exact = *kind == Kind::Trimmed && !self.is_apart;
+            let analysis = Analysis::of(*estimate, times, beyond, is_exact, least);
+            (analysis, *kind == Kind::Pairs)
+        };
+        let analyses: Vec<(Analysis, bool)> = analyses.iter().map(analysis).collect();
+        let chosen = choose(&analyses);
+        basis.is_paired = chosen.is_some_and(|(_, is_paired)| is_paired);
+        basis.analysis = chosen.map(|(analysis, _)| analysis);
+        basis.shift = Some(basis.analysis.map_or(shift, |it| it.estimate.shift));
+        basis
+    }
+
+    /// The analyses that the numbers of samples allow.
+    fn analyses(&self, prior: Option<Prior>, between: Option<Prior>) -> Vec<(Estimate, Kind)> {
+        let [a, b] = &self.moments;
+        let shift = b.mean - a.mean;
+        // Each session in common but one has a level of its own.
+        let lost = if self.is_apart {
+            0
+        } else {
+            self.sessions[0] - 1
+        };
+        let (squares, df) = (a.squares + b.squares, a.df + b.df - lost as f64);
+        let is_uneven = is_uneven(&self.values);
+        // So few samples cannot make up for a spread that is not the same.
+        let is_small = self.values.iter().any(|side| side.len() < POOLED_MIN);
+        let mads = self
+            .values
+            .each_ref()
+            .map(|side| stats::mad(side).unwrap_or(0.0));
+        let is_alike = mads[0].max(mads[1]) <= ALIKE_MAX * mads[0].min(mads[1]);
+        let all = match is_uneven || !is_alike || is_small && prior.is_none() {
+            true => stats::welch_t(a, b),
+            false => stats::moderated_t(shift, squares, df, 1.0 / a.n + 1.0 / b.n, prior),
+        };
+        let trimmed = stats::trimmed_t(&self.values[0], &self.values[1], prior);
+        let apart = |estimate: Estimate| match between {
+            Some(between) => with_sessions(estimate, between, self.sessions),
+            None => estimate,
+        };
+        let trimmed = trimmed.filter(|_| !is_uneven && is_alike);
+        let unpaired = [
+            all.map(|it| (it, Kind::Means)),
+            trimmed.map(|it| (it, Kind::Trimmed)),
+        ];
+        let unpaired = unpaired.into_iter().flatten();
+        let mut analyses: Vec<_> = unpaired.map(|(it, kind)| (apart(it), kind)).collect();
+        let k = self.pairs.len() as f64;
+        if self.pairs.len() >= PAIRS_MIN {
+            let least = PAIRED_VARIANCE_MIN * 2.0 * squares / df * (k - 1.0);
+            let squares = stats::squares_about_mean(&self.pairs).max(least);
+            // The variance of a difference is that of two samples.
+            let prior = prior.map(|prior| Prior {
+                variance: 2.0 * prior.variance,
+                ..prior
+            });
+            let shift = stats::mean(&self.pairs).unwrap_or(0.0);
+            let paired = stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior);
+            analyses.extend(paired.map(|it| (it, Kind::Pairs)));
+        }
+        analyses
+    }
+
+    /// What p-values of an analysis may not be below, for "the shift is at most `beyond`".
+    fn least(&self, estimate: &Estimate, kind: Kind, beyond: f64) -> Bounded {
+        // Only what claims to be certain has to prove it.
+        if estimate.p(beyond) > UNCERTAIN {
+            return NO_BOUND;
+        }
+        let up = estimate.shift.signum();
+        let mut bounds = NO_BOUND;
+        for against in [beyond, -beyond] {
+            let less = |values: &[f64], by: f64| -> Vec<f64> {
+                values.iter().map(|value| up * value - by).collect()
+            };
+            let chance = match kind {
+                Kind::Pairs => permutation::signs(&less(&self.pairs, against)),
+                Kind::Means | Kind::Trimmed => {
+                    let [a, b] = &self.values;
+                    permutation::two_sides(&less(a, 0.0), &less(b, against))
+                }
+            };
+            match chance {
+                Chance::Overlapping(p) => bounds.own += p,
+                Chance::Apart(p) => bounds.modes += p,
+            }
+        }
+        // Where no value differs from another one of its side, chance says how often that is so.
+        if estimate.error == 0.0 {
+            let [n, m] = self.values.each_ref().map(Vec::len);
+            bounds.own = bounds.own.max(2.0 / permutation::ways(n, m));
+        }
+        bounds
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Means,
+    Trimmed,
+    Pairs,
+}
+
+/// Whether one side has more than half as many samples more than the other one.
+fn is_uneven<T>(sides: &[Vec<T>; 2]) -> bool {
+    let [n, m] = sides.each_ref().map(Vec::len);
+    2 * n.max(m) > 3 * n.min(m)
+}
+
+fn round_of(sample: &Sample) -> (i64, u32) {
+    (sample.session, sample.round)
+}
+
+fn by_session(side: &[Sample], scale: Scale) -> Vec<Vec<f64>> {
+    let mut sessions: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
+    for sample in side {
+        let own = sessions.entry(sample.session).or_default();
+        own.push(scale.apply(sample.value));
+    }
+    sessions.into_values().collect()
+}
+
+/// The level of each session: the mean of both sides' means.
+fn session_levels(
+    sides: &[Vec<Sample>; 2],
+    sessions: &BTreeSet<i64>,
+    scale: Scale,
+) -> BTreeMap<i64, f64> {
+    let level = |session: &i64| {
+        let means = sides.each_ref().map(|side| {
+            let own = side.iter().filter(|sample| sample.session == *session);
+            let own: Vec<f64> = own.map(|sample| scale.apply(sample.value)).collect();
+            stats::mean(&own)
+        });
+        Some((*session, (means[0]? + means[1]?) / 2.0))
     };
-    let at = |shift: f64| match scale {
-        Scale::Log => shift.exp(),
-        Scale::Linear => (centre + shift) / centre,
-    };
-    let interval = |estimate: Estimate| {
-        let ends = [at(estimate.low), at(estimate.high)];
-        // A negative baseline turns the ends round.
-        [ends[0].min(ends[1]), ends[0].max(ends[1])]
-    };
-    let ratio = ratio.filter(|ratio| ratio.is_finite());
-    let finite = |ends: &[f64; 2]| ends.iter().all(|end| end.is_finite());
-    Shift {
-        ratio,
-        ci95: ratio.and(estimate).map(interval).filter(finite),
-        difference: Some(difference).filter(|difference| difference.is_finite()),
-        p: estimate.map(|estimate| estimate.p),
-        n: [0, 0],
-        paired: false,
+    sessions.iter().filter_map(level).collect()
+}
+
+/// The estimate with the variance of sessions that the sides do not share (Satterthwaite, 1946).
+fn with_sessions(own: Estimate, between: Prior, sessions: [usize; 2]) -> Estimate {
+    let weight: f64 = sessions.iter().map(|n| 1.0 / (*n).max(1) as f64).sum();
+    let (within, between_error) = (own.error.powi(2), between.variance * weight);
+    let df = (within + between_error).powi(2)
+        / (within.powi(2) / own.df + between_error.powi(2) / between.degrees);
+    Estimate {
+        error: (within + between_error).sqrt(),
+        df: if df.is_finite() { df } else { own.df },
+        ..own
     }
 }
 
@@ -361,7 +752,7 @@ fn paired_differences(base: &[Sample], cand: &[Sample], scale: Scale) -> Vec<f64
     let rounds = |side: &[Sample]| {
         let mut rounds: BTreeMap<(i64, u32), Vec<f64>> = BTreeMap::new();
         for sample in side {
-            let round = rounds.entry((sample.session, sample.round)).or_default();
+            let round = rounds.entry(round_of(sample)).or_default();
             round.push(scale.apply(sample.value));
         }
         rounds
@@ -373,76 +764,13 @@ fn paired_differences(base: &[Sample], cand: &[Sample], scale: Scale) -> Vec<f64
         .collect()
 }
 
-/// The analyses that the numbers of samples allow, each at its share of 5 %, with p adjusted for
-/// their number; `true` for those on pairs.
-fn analyse(a: &[f64], b: &[f64], pairs: &[f64], prior: Option<Prior>) -> Vec<(Estimate, bool)> {
-    let (n, m, k) = (a.len() as f64, b.len() as f64, pairs.len() as f64);
-    let squares = stats::squares_about_mean(a) + stats::squares_about_mean(b);
-    let df = n + m - 2.0;
-    let all = |alpha: f64| {
-        let shift = stats::hodges_lehmann_shift(a, b)?;
-        stats::moderated_t(shift, squares, df, 1.0 / n + 1.0 / m, prior, alpha)
-    };
-    let within_rounds = |alpha: f64| {
-        let shift = stats::hodges_lehmann(pairs).filter(|_| pairs.len() >= PAIRS_MIN)?;
-        let least = PAIRED_VARIANCE_MIN * 2.0 * squares / df * (k - 1.0);
-        let squares = stats::squares_about_mean(pairs).max(least);
-        // The variance of a difference is that of two samples.
-        let prior = prior.map(|prior| Prior {
-            variance: 2.0 * prior.variance,
-            ..prior
-        });
-        stats::moderated_t(shift, squares, k - 1.0, 1.0 / k, prior, alpha)
-    };
-    let made = |alpha: f64| {
-        [
-            (all(alpha), false),
-            (within_rounds(alpha), true),
-            (stats::trimmed_t(a, b, prior, alpha), false),
-            (stats::rank_sum(a, b, alpha), false),
-        ]
-    };
-    // Those take part that the numbers allow even at the smallest share.
-    let allowed = made(0.05 / 4.0).map(|(estimate, _)| estimate.is_some());
-    let parts = allowed.iter().filter(|allowed| **allowed).count() as f64;
-    let adjusted = |(estimate, paired): (Option<Estimate>, bool)| {
-        let estimate = estimate?;
-        let p = (estimate.p * parts).min(1.0);
-        Some((Estimate { p, ..estimate }, paired))
-    };
-    made(0.05 / parts)
-        .into_iter()
-        .zip(allowed)
-        .filter(|(_, allowed)| *allowed)
-        .filter_map(|(analysis, _)| adjusted(analysis))
-        .collect()
-}
-
-fn choose(analyses: &[(Estimate, bool)]) -> Option<(Estimate, bool)> {
-    let least = |key: fn(&Estimate) -> f64| {
-        let by = |a: &&(Estimate, bool), b: &&(Estimate, bool)| key(&a.0).total_cmp(&key(&b.0));
+/// The analysis with the least p where that finds a difference, else the narrowest; as far as a comparison alone can tell.
+fn choose(analyses: &[(Analysis, bool)]) -> Option<(Analysis, bool)> {
+    let least = |key: &dyn Fn(&Analysis) -> f64| {
+        let by = |a: &&(Analysis, bool), b: &&(Analysis, bool)| key(&a.0).total_cmp(&key(&b.0));
         analyses.iter().min_by(by).copied()
     };
-    least(|estimate| estimate.p)
-        .filter(|(estimate, _)| estimate.p <= 0.05)
-        .or_else(|| least(Estimate::half_width))
-}
-
-fn finish(shift: Shift, question: &Question, notes: Vec<String>) -> Comparison {
-    let mut comparison = Comparison {
-        ratio: shift.ratio,
-        ci95: shift.ci95,
-        difference: shift.difference,
-        p: shift.p,
-        q: None,
-        n: shift.n,
-        paired: shift.paired,
-        verdict: Verdict::NothingMeasured,
-        note: (!notes.is_empty()).then(|| notes.join("; ")),
-        more: None,
-    };
-    if shift.n[0] > 0 && shift.n[1] > 0 {
-        settle(&mut comparison, question, question.level);
-    }
-    comparison
+    least(&|analysis| analysis.none.p(1.0))
+        .filter(|(analysis, _)| analysis.none.p(1.0) <= 0.05)
+        .or_else(|| least(&|analysis| analysis.half_width(0.05, 1.0)))
 }

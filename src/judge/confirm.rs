@@ -1,7 +1,6 @@
 //! The second look: which findings are measured again, for how long, and what both looks say together.
 
-use std::collections::BTreeMap;
-
+use super::compare::{Basis, Bounded, Spreads};
 use super::verdict::{self, Comparison, Question, Verdict};
 
 /// Measured again, and further, is what has so much [`evidence`](verdict::evidence) at least: two levels make
@@ -23,8 +22,9 @@ const STAGES: [(u32, f64); 10] = [
     (32, 1.0),
 ];
 
-/// Fresh rounds after which findings are judged, and at the end.
-const LOOKS: [u32; 2] = [8, 16];
+/// Fresh rounds after which findings are judged, and at the end. After four only what is far beyond the noise of all cells
+/// can be found: chance alone orders four rounds once in eight.
+const LOOKS: [u32; 3] = [4, 8, 16];
 
 /// Fresh rounds that are ever made of a finding.
 pub const ROUNDS_MAX: u32 = STAGES[STAGES.len() - 1].0;
@@ -115,56 +115,125 @@ pub fn afforded(evidence: &[f64], stage: Stage, left: &mut f64) -> Vec<usize> {
 /// What is told of a finding that was measured again, given what the screen said and the comparisons of all its
 /// fresh rounds at each look so far, before [`decide`].
 ///
-/// p = looks · the least p′ of the looks, where a look that points the other way than the screen has 1. Under "no
-/// difference" the fresh rounds do not depend on the screen, and the number of looks that there can be pays for
-/// choosing among them (Bonferroni); as directions must agree there is a factor of two to spare. No sample counts
+/// p = looks/2 · the least p′ of the looks, where a look that points the other way than the screen has 1. Under "no
+/// difference" the fresh rounds do not depend on the screen, so that directions agree half of the time, and the
+/// number of looks that there can be pays for choosing among them (Bonferroni). No sample counts
 /// twice. Ratio and interval are the last look's: the screen's are biased, being chosen for their
 /// size. None without a look.
 pub fn confirmed(screen: &Comparison, looks: &[Comparison], policy: &Policy) -> Option<Comparison> {
     let direction = |comparison: &Comparison| comparison.difference.unwrap_or(0.0);
     let agrees = |look: &&Comparison| direction(screen) * direction(look) > 0.0;
-    let last = looks.last()?;
-    let least = looks.iter().filter(agrees).filter_map(|look| look.p);
-    let count = policy.stages().iter().filter(|stage| stage.is_look).count();
-    let p = match agrees(&last) {
-        true => least.fold(f64::INFINITY, f64::min) * count as f64,
-        false => 1.0,
-    };
-    Some(Comparison {
-        // Where the rerun gave nothing to judge by, that is the word for the whole.
-        p: last.p.map(|_| p.min(1.0)),
-        ..last.clone()
-    })
-}
-
-/// What is told of a finding that was given up, from the comparison of all its samples: no change.
-pub fn given_up(all: &Comparison) -> Comparison {
-    Comparison {
-        p: all.p.map(|_| 1.0),
-        ..all.clone()
+    let mut last = looks.last()?.clone();
+    let stages = policy.stages();
+    let times = (stages.iter().filter(|stage| stage.is_look).count() as f64 / 2.0).max(1.0);
+    let p = |look: &&Comparison| look.p.unwrap_or(1.0);
+    let agreeing = looks.iter().filter(agrees);
+    let least = agreeing.min_by(|a, b| p(a).total_cmp(&p(b)));
+    let least = least.filter(|_| agrees(&&last));
+    // Where the rerun gave nothing to judge by, that is the word for the whole.
+    if last.p.is_some() {
+        last.p = Some(least.map_or(1.0, |look| (p(&look) * times).min(1.0)));
     }
-}
-
-/// Judges comparisons of which some were measured again, and say so by [`confirmed`] or [`given_up`]. `stages` tells
-/// which: comparisons of equal stages are a family.
-///
-/// Those measured again were chosen by samples that their p-values do not depend on: they are a family by themselves.
-/// So are those that were to be, but had no place in the budget, and those that never are. In one family many
-/// true effects among the last, each of them a discovery, would raise the threshold for the others, which may
-/// all be nulls.
-///
-/// What was found may be lost: where another metric of the same cells is still open it is measured further too, and a
-/// later look that points the other way takes it back.
-pub fn decide<S: Ord>(comparisons: &mut [(Question, Comparison)], stages: &[S]) {
-    let mut families: BTreeMap<&S, Vec<usize>> = BTreeMap::new();
-    for (index, stage) in stages.iter().enumerate() {
-        families.entry(stage).or_default().push(index);
-    }
-    for members in families.into_values() {
-        let mut family: Vec<_> = members.iter().map(|i| comparisons[*i].clone()).collect();
-        verdict::decide(&mut family);
-        for (i, decided) in members.into_iter().zip(family) {
-            comparisons[i] = decided;
+    let of_least = least.and_then(|look| look.basis.analysis);
+    if let Some(analysis) = &mut last.basis.analysis {
+        match of_least {
+            Some(of_least) => analysis.beyond = of_least.beyond.times(times),
+            None => analysis.beyond = Bounded::NEVER,
         }
     }
+    Some(last)
+}
+
+/// A comparison as it is known before [`decide`].
+#[derive(Clone, Debug)]
+pub struct Finding {
+    pub question: Question,
+    /// Of the first rounds.
+    pub screen: Comparison,
+    /// Whether it counts only once it is confirmed.
+    pub confirms: bool,
+    /// Whether it was measured again.
+    pub is_again: bool,
+    /// What [`confirmed`] says, where a look was reached.
+    pub fresh: Option<Comparison>,
+}
+
+/// What is told of a [`Finding`].
+#[derive(Clone, Debug)]
+pub struct Decision {
+    pub comparison: Comparison,
+    /// Whether a change was found again; None where no look was reached.
+    pub is_confirmed: Option<bool>,
+}
+
+/// Judges comparisons of which some were measured again.
+///
+/// Those measured again were chosen by samples that their p-values do not depend on: they are a family by themselves, in
+/// which those that were given up before a look have p = 1. First rounds are two families: of what is to be confirmed and of what never is.
+/// In one family many true effects among the last, each of them a discovery, would raise the threshold for the
+/// others, which may all be nulls. How cells spread is told by all first rounds together.
+///
+/// What is to be confirmed and was not gets no more than [`Verdict::Suspected`]: also what was given up, which refutes nothing. Its
+/// interval is that of its first rounds, at the level that holds for what was chosen (1 − 0.05·R/m for R chosen of
+/// m: Benjamini & Yekutieli, 2005). What was found may be lost: where another metric of the same cells is still open it is
+/// measured further too, and a later look that points the other way takes it back.
+pub fn decide(findings: &[Finding]) -> Vec<Decision> {
+    let spreads = Spreads::of(findings.iter().map(|finding| &finding.screen.basis));
+    let members = |is_of: &dyn Fn(&Finding) -> bool| -> Vec<usize> {
+        (0..findings.len())
+            .filter(|i| is_of(&findings[*i]))
+            .collect()
+    };
+    let judged = |members: &[usize], told: &dyn Fn(&Finding) -> Comparison| {
+        let own = members
+            .iter()
+            .map(|i| (findings[*i].question, told(&findings[*i])));
+        let mut family: Vec<(Question, Comparison)> = own.collect();
+        verdict::decide_among(&mut family, &spreads);
+        family.into_iter().map(|(_, comparison)| comparison)
+    };
+    let mut decisions: Vec<Option<Decision>> = vec![None; findings.len()];
+    for confirms in [false, true] {
+        let family = members(&|finding| finding.confirms == confirms);
+        let again = family.iter().filter(|i| findings[**i].is_again).count();
+        let alpha = 0.05 * again as f64 / family.len().max(1) as f64;
+        let screens = judged(&family, &|finding| finding.screen.clone());
+        for (i, mut comparison) in family.iter().zip(screens) {
+            if confirms && comparison.verdict.is_change() {
+                comparison.verdict = Verdict::Suspected;
+            }
+            if findings[*i].is_again {
+                let share = spreads.share(&comparison.basis);
+                comparison.ci95 = verdict::interval(&comparison.basis, alpha, share);
+            }
+            let is_confirmed = None;
+            decisions[*i] = Some(Decision {
+                comparison,
+                is_confirmed,
+            });
+        }
+    }
+    let again = members(&|finding| finding.is_again);
+    let fresh = |finding: &Finding| match &finding.fresh {
+        Some(fresh) => fresh.clone(),
+        None => given_up(&finding.screen),
+    };
+    for (i, comparison) in again.iter().zip(judged(&again, &fresh)) {
+        if findings[*i].fresh.is_some() {
+            let is_confirmed = Some(comparison.verdict.is_change());
+            decisions[*i] = Some(Decision {
+                comparison,
+                is_confirmed,
+            });
+        }
+    }
+    decisions.into_iter().flatten().collect()
+}
+
+/// A finding that counts in its family, and is never found.
+fn given_up(screen: &Comparison) -> Comparison {
+    let mut told = screen.clone();
+    told.p = told.p.map(|_| 1.0);
+    told.basis = Basis::default();
+    told
 }

@@ -7,6 +7,7 @@ pub mod culprit;
 pub mod history;
 pub mod monitors;
 pub mod noise;
+pub mod permutation;
 pub mod place;
 pub mod power;
 pub mod stats;

@@ -41,11 +41,9 @@ pub struct MovedMonitor {
 /// chance, by the same tests as metrics ([`compare`]). At most [`MOVED_MAX`].
 pub fn moved(watched: &[Watched]) -> Vec<MovedMonitor> {
     let question = Question {
-        // Neither direction of a monitor is better, and every change counts: only p is used.
-        better: Better::Higher,
-        min_effect: 0.0,
         level: LEVEL,
-        noise: None,
+        // Neither direction of a monitor is better, and every change counts: only p is used.
+        ..Question::new(Better::Higher, 0.0)
     };
     let mut tested = Vec::new();
     for monitor in watched {

@@ -7,19 +7,16 @@ pub const POWER: f64 = 0.8;
 /// More repetitions are never suggested.
 pub const REPETITIONS_MAX: u32 = 100_000;
 
-/// A Hodges-Lehmann estimate has this many times the standard error of a mean (Hodges & Lehmann, 1963).
-const HODGES_LEHMANN_ERROR: f64 = 1.0233;
-
 /// The smallest change, as a fraction, that `n` repetitions a side find with probability [`POWER`] at
 /// the level `alpha`, where one sample's logarithm has the standard deviation `sigma_log`:
-/// ln(1 + e) = (t(α/2) + t(1 − power))·σ·√(2/n)·1.0233 on 2(n − 1) degrees of freedom (Cohen, 1988,
+/// ln(1 + e) = (t(α/2) + t(1 − power))·σ·√(2/n) on 2(n − 1) degrees of freedom (Cohen, 1988,
 /// section 2.4, for logarithms). None below two repetitions.
 pub fn smallest_effect(sigma_log: f64, n: u32, alpha: f64) -> Option<f64> {
     let df = 2.0 * (f64::from(n) - 1.0);
     if n < 2 || !sigma_log.is_finite() || sigma_log < 0.0 {
         return None;
     }
-    let error = sigma_log * (2.0 / f64::from(n)).sqrt() * HODGES_LEHMANN_ERROR;
+    let error = sigma_log * (2.0 / f64::from(n)).sqrt();
     let quantiles = student_quantile(alpha, df) + student_quantile(2.0 * (1.0 - POWER), df);
     Some((quantiles * error).exp_m1())
 }

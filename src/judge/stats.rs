@@ -1,19 +1,12 @@
-//! Estimators, intervals and tests on slices of numbers.
+//! Estimators and tests on slices of numbers.
 
 use statrs::function::beta::beta_reg;
-use statrs::function::erf::{erf_inv, erfc};
+use statrs::function::erf::erf_inv;
 use statrs::function::gamma::digamma;
 
 /// The median absolute deviation of Gaussian noise times this is its standard deviation:
 /// 1/Φ⁻¹(3/4) (Hampel, 1974).
 pub const MAD_TO_SIGMA: f64 = 1.4826;
-
-/// A Hodges-Lehmann estimate of Gaussian noise has this many times the standard error of the mean:
-/// √(π/3) (Hodges & Lehmann, 1963).
-const HODGES_LEHMANN_ERROR: f64 = 1.0233;
-
-/// Rank tests use exact null distributions up to this many samples a side, the normal one beyond.
-const EXACT_MAX: usize = 30;
 
 /// The samples in ascending order.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
@@ -63,6 +56,13 @@ pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The largest minus the smallest value; 0 of an empty slice.
+pub fn spread(values: &[f64]) -> f64 {
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (high - low).max(0.0)
+}
+
 /// Σ(x − mean)².
 pub fn squares_about_mean(values: &[f64]) -> f64 {
     let centre = mean(values).unwrap_or(0.0);
@@ -82,26 +82,11 @@ pub fn mad(values: &[f64]) -> Option<f64> {
     median(&deviations)
 }
 
-/// The Walsh averages (xᵢ + xⱼ)/2, i ≤ j.
-fn walsh_averages(values: &[f64]) -> Vec<f64> {
-    let mut averages = Vec::with_capacity(values.len() * (values.len() + 1) / 2);
-    for (i, a) in values.iter().enumerate() {
-        averages.extend(values[i..].iter().map(|b| a / 2.0 + b / 2.0));
-    }
-    averages
-}
-
 /// All differences of an `a` from a `b` (b − a).
 fn differences(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter()
         .flat_map(|a| b.iter().map(move |b| b - a))
         .collect()
-}
-
-/// One-sample location: the median of the Walsh averages (Hodges & Lehmann, 1963).
-/// Quadratic in the number of samples. None of an empty slice.
-pub fn hodges_lehmann(values: &[f64]) -> Option<f64> {
-    median_in(&mut walsh_averages(values))
 }
 
 /// Two-sample shift of `b` against `a`: the median of all differences b − a (Hodges & Lehmann,
@@ -142,28 +127,40 @@ pub fn student_quantile(p: f64, df: f64) -> f64 {
     u1.exp()
 }
 
-/// P(|Z| ≥ |z|) for the standard normal.
-pub fn normal_p(z: f64) -> f64 {
-    erfc(z.abs() / std::f64::consts::SQRT_2)
-}
-
 /// The z ≥ 0 with P(|Z| ≥ z) = `p`.
 pub fn normal_quantile(p: f64) -> f64 {
     erf_inv(1.0 - p.clamp(1e-15, 1.0)) * std::f64::consts::SQRT_2
 }
 
-/// A shift with its interval and the p-value of "there is no shift" (two-sided).
+/// A shift with its standard error and the degrees of freedom that the error is known by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     pub shift: f64,
-    pub low: f64,
-    pub high: f64,
-    pub p: f64,
+    pub error: f64,
+    pub df: f64,
 }
 
 impl Estimate {
-    pub fn half_width(&self) -> f64 {
-        (self.high - self.low) / 2.0
+    /// Half the width of the interval that holds the true shift with probability 1 − `alpha`.
+    pub fn half_width(&self, alpha: f64) -> f64 {
+        match self.error > 0.0 {
+            true => student_quantile(alpha, self.df) * self.error,
+            false => 0.0,
+        }
+    }
+
+    /// The p-value of "the true shift is at most `bound` in size", two-sided: the tails of t beyond (|shift| − bound)/error and
+    /// (|shift| + bound)/error (TREAT: McCarthy & Smyth, 2009). Student's own test for a bound of 0.
+    pub fn p(&self, bound: f64) -> f64 {
+        let size = self.shift.abs();
+        if self.error <= 0.0 {
+            return if size > bound { 0.0 } else { 1.0 };
+        }
+        let tail = |t: f64| match t < 0.0 {
+            true => 1.0 - student_p(t, self.df) / 2.0,
+            false => student_p(t, self.df) / 2.0,
+        };
+        (tail((size - bound) / self.error) + tail((size + bound) / self.error)).min(1.0)
     }
 }
 
@@ -174,85 +171,99 @@ pub struct Prior {
     pub degrees: f64,
 }
 
-/// The moderated t-interval and test of a `shift`, 1 − `alpha` wide:
-/// s² = (d₀s₀² + SS)/(d₀ + d), t = shift / (s·√`weight`·1.0233) on d₀ + d degrees of freedom (Smyth, 2004; the
-/// factor is the Hodges-Lehmann estimate's). `squares` is SS about the means, `df` its degrees d,
-/// `weight` is 1/n, or 1/n + 1/m. Non-robust scale under a robust location: an outlier widens it.
-/// None where there is no degree of freedom at all.
+/// One side of a comparison by its mean, of `n` samples, and the squares about means that tell its noise, with
+/// their degrees of freedom.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    pub mean: f64,
+    pub n: f64,
+    pub squares: f64,
+    pub df: f64,
+}
+
+/// The moderated t-test of a `shift`: s² = (d₀s₀² + SS)/(d₀ + d), error s·√`weight`, on d₀ + d degrees of freedom (Smyth, 2004).
+/// `squares` is SS about the means, `df` its degrees d, `weight` is 1/n, or 1/n + 1/m. None where there is no
+/// degree of freedom at all.
 pub fn moderated_t(
     shift: f64,
     squares: f64,
     df: f64,
     weight: f64,
     prior: Option<Prior>,
-    alpha: f64,
 ) -> Option<Estimate> {
-    let (prior_squares, prior_df) =
-        prior.map_or((0.0, 0.0), |p| (p.variance * p.degrees, p.degrees));
-    let total_df = df + prior_df;
-    if total_df <= 0.0 {
-        return None;
-    }
-    let error = ((prior_squares + squares) / total_df * weight).sqrt() * HODGES_LEHMANN_ERROR;
-    Some(from_t(shift, error, total_df, alpha))
+    let prior = prior.unwrap_or(NO_PRIOR);
+    let df_all = df + prior.degrees;
+    let error = ((prior.variance * prior.degrees + squares) / df_all * weight).sqrt();
+    (df_all > 0.0).then_some(Estimate {
+        shift,
+        error,
+        df: df_all,
+    })
 }
 
-/// The t-interval and test of a shift with its standard error.
-fn from_t(shift: f64, error: f64, df: f64, alpha: f64) -> Estimate {
-    let half = student_quantile(alpha, df) * error;
-    Estimate {
-        shift,
-        low: shift - half,
-        high: shift + half,
-        p: match (shift == 0.0, error == 0.0) {
-            (true, _) => 1.0,
-            (false, true) => 0.0,
-            (false, false) => student_p(shift / error, df),
-        },
-    }
+/// The t-test of sides with a variance each: error² = s_a²/n_a + s_b²/n_b on (error²)²/Σ (s²/n)²/d degrees of freedom (Welch, 1947).
+/// None where a side has no degree of freedom.
+pub fn welch_t(a: &Moments, b: &Moments) -> Option<Estimate> {
+    let part = |side: &Moments| side.squares / side.df / side.n;
+    let (of_a, of_b) = (part(a), part(b));
+    let df = (of_a + of_b).powi(2) / (of_a.powi(2) / a.df + of_b.powi(2) / b.df);
+    (a.df > 0.0 && b.df > 0.0).then_some(Estimate {
+        shift: b.mean - a.mean,
+        error: (of_a + of_b).sqrt(),
+        df: if df.is_finite() { df } else { a.df + b.df },
+    })
 }
 
 /// Share of samples that [`trimmed_t`] cuts off at either end of a side.
 const TRIM: f64 = 0.2;
 
-/// The squared error of a trimmed mean is at least this share of the plain mean's: when the middle
-/// samples agree to the last digit, that is the resolution of the clock and no lack of noise.
-const TRIMMED_ERROR_MIN: f64 = 0.01;
+/// Winsorised squares count for at least this share of the plain ones: when the middle samples agree to the last digit, that
+/// is the resolution of the clock and no lack of noise. Modes and ticks are for the permutation test to see.
+const WINSORISED_MIN: f64 = 0.001;
 
-/// Two-sample trimmed t-interval and test of the shift b − a, 1 − `alpha` wide (Yuen, 1974):
-/// trimmed means with g = ⌊0.2·n⌋ cut at either end, h = n − 2g, their error from the Winsorised
-/// squares SSD_w/(h(h − 1)) of both sides, on h_a + h_b − 2 degrees of freedom. Neither location nor scale
-/// notices g outliers a side. A prior adds σ₀²(1/h_a + 1/h_b) with its degrees, as in
-/// [`moderated_t`]. None where a side has fewer than five samples: then nothing can be cut.
-pub fn trimmed_t(a: &[f64], b: &[f64], prior: Option<Prior>, alpha: f64) -> Option<Estimate> {
+/// The same where there is no permutation test beside it.
+const PLAIN_MIN: f64 = 0.3;
+
+/// The two-sample trimmed t-test of the shift b − a with a common variance (Yuen & Dixon, 1973): trimmed means with g = ⌊0.2·n⌋
+/// cut at either end, h = n − 2g; s² = (SSD_a + SSD_b)/(h_a + h_b − 2) of Winsorised squares, error² = s²(1/h_a + 1/h_b).
+/// Neither location nor scale notices g outliers a side. None where a side has fewer than five samples:
+/// then nothing can be cut.
+pub fn trimmed_t(a: &[f64], b: &[f64], prior: Option<Prior>) -> Option<Estimate> {
     if a.len().min(b.len()) < 5 {
         return None;
     }
-    let (mean_a, error_a, h_a) = trimmed(a);
-    let (mean_b, error_b, h_b) = trimmed(b);
-    let df = h_a + h_b - 2.0;
-    let (prior_error, prior_df) = prior.map_or((0.0, 0.0), |p| {
-        (p.variance * (1.0 / h_a + 1.0 / h_b), p.degrees)
-    });
-    let error = (prior_df * prior_error + df * (error_a + error_b)) / (prior_df + df);
-    Some(from_t(mean_b - mean_a, error.sqrt(), df + prior_df, alpha))
+    let (a, b) = (trimmed(a, WINSORISED_MIN), trimmed(b, WINSORISED_MIN));
+    let squares = a.squares + b.squares;
+    moderated_t(
+        b.mean - a.mean,
+        squares,
+        a.df + b.df,
+        1.0 / a.n + 1.0 / b.n,
+        prior,
+    )
 }
 
-/// Trimmed mean, its squared standard error, and the number of samples that it rests on.
-fn trimmed(values: &[f64]) -> (f64, f64, f64) {
+/// A trimmed mean with its standard error (Tukey & McLaughlin, 1963), cut as in [`trimmed_t`].
+pub fn trimmed_mean(values: &[f64]) -> Option<Estimate> {
+    let own = (values.len() >= 5).then(|| trimmed(values, PLAIN_MIN))?;
+    moderated_t(own.mean, own.squares, own.df, 1.0 / own.n, None)
+}
+
+/// The trimmed mean of a side, the number of samples that it rests on, and the Winsorised squares.
+fn trimmed(values: &[f64], least: f64) -> Moments {
     let ordered = sorted(values);
     let g = (TRIM * values.len() as f64) as usize;
     let kept = &ordered[g..ordered.len() - g];
     let h = kept.len() as f64;
-    let winsorised: Vec<f64> = ordered
-        .iter()
-        .map(|value| value.clamp(kept[0], kept[kept.len() - 1]))
-        .collect();
-    let n = values.len() as f64;
-    let plain = squares_about_mean(&ordered) / (n * (n - 1.0));
-    let error = squares_about_mean(&winsorised) / (h * (h - 1.0));
-    let error = error.max(TRIMMED_ERROR_MIN * plain);
-    (kept.iter().sum::<f64>() / h, error, h)
+    let (low, high) = (kept[0], kept[kept.len() - 1]);
+    let winsorised: Vec<f64> = ordered.iter().map(|value| value.clamp(low, high)).collect();
+    let least = least * squares_about_mean(&ordered) * h / values.len() as f64;
+    Moments {
+        mean: kept.iter().sum::<f64>() / h,
+        n: h,
+        squares: squares_about_mean(&winsorised).max(least),
+        df: h - 1.0,
+    }
 }
 
 /// Degrees of freedom of the noise that [`evidence`] assumes: far wilder than Gauss'.
@@ -416,121 +427,6 @@ fn inverse_trigamma(value: f64) -> f64 {
     low
 }
 
-/// Two-sample rank analysis of the shift b − a: Mann-Whitney's U as the number of differences
-/// below zero (ties count half), and the interval between order statistics of the
-/// differences (Mann & Whitney, 1947; Moses, 1965). None where a side is empty or where no result
-/// could be significant at `alpha`.
-pub fn rank_sum(a: &[f64], b: &[f64], alpha: f64) -> Option<Estimate> {
-    let (n, m) = (a.len(), b.len());
-    if n == 0 || m == 0 {
-        return None;
-    }
-    let variance = (n * m * (n + m + 1)) as f64 / 12.0;
-    let null = match n.max(m) <= EXACT_MAX {
-        true => Null::Exact(mann_whitney_null(n, m)),
-        false => Null::Normal(variance.sqrt()),
-    };
-    from_ordered(&sorted(&differences(a, b)), &null, alpha)
-}
-
-/// One-sample rank analysis of paired differences: Wilcoxon's signed rank as the number of Walsh
-/// averages below zero, and the interval between their order statistics (Wilcoxon, 1945; Tukey,
-/// 1949). None where there is no sample or where no result could be significant at `alpha`.
-pub fn signed_rank(values: &[f64], alpha: f64) -> Option<Estimate> {
-    let n = values.len();
-    let variance = (n * (n + 1) * (2 * n + 1)) as f64 / 24.0;
-    let null = match n <= EXACT_MAX {
-        true => Null::Exact(signed_rank_null(n)),
-        false => Null::Normal(variance.sqrt()),
-    };
-    from_ordered(&sorted(&walsh_averages(values)), &null, alpha)
-}
-
-/// The null distribution of a count between 0 and its maximum, symmetric about the middle.
-enum Null {
-    /// P(count ≤ k) at index k.
-    Exact(Vec<f64>),
-    /// Its standard deviation.
-    Normal(f64),
-}
-
-impl Null {
-    /// P(count ≤ k) for a count whose maximum is `max`.
-    fn cdf(&self, k: usize, max: usize) -> f64 {
-        match self {
-            Null::Exact(cdf) => cdf[k.min(cdf.len() - 1)],
-            Null::Normal(sd) => {
-                // Half a step of continuity correction.
-                let z = (k as f64 + 0.5 - max as f64 / 2.0) / sd;
-                let tail = normal_p(z) / 2.0;
-                if z < 0.0 { tail } else { 1.0 - tail }
-            }
-        }
-    }
-}
-
-fn from_ordered(ordered: &[f64], null: &Null, alpha: f64) -> Option<Estimate> {
-    let max = ordered.len();
-    let shift = quantile_of_sorted(ordered, 0.5)?;
-    // The interval leaves out `cut` values at either end: one more than the largest count that
-    // rejects at alpha.
-    let cut = (0..max / 2)
-        .take_while(|k| 2.0 * null.cdf(*k, max) <= alpha)
-        .count();
-    if cut == 0 {
-        return None;
-    }
-    let below = ordered.partition_point(|value| *value < 0.0);
-    let above = max - ordered.partition_point(|value| *value <= 0.0);
-    // Ties count half, rounded against significance.
-    let minority = below.min(above) + (max - below - above).div_ceil(2);
-    Some(Estimate {
-        shift,
-        low: ordered[cut - 1],
-        high: ordered[max - cut],
-        p: (2.0 * null.cdf(minority, max)).min(1.0),
-    })
-}
-
-/// P(U ≤ k) without ties: coefficients of the Gaussian binomial Π (1 − x^(n+i))/(1 − x^i).
-fn mann_whitney_null(n: usize, m: usize) -> Vec<f64> {
-    let mut counts = vec![0.0; n * m + 1];
-    counts[0] = 1.0;
-    for i in 1..=m {
-        for k in (n + i..counts.len()).rev() {
-            counts[k] -= counts[k - n - i];
-        }
-        for k in i..counts.len() {
-            counts[k] += counts[k - i];
-        }
-    }
-    cumulative(counts)
-}
-
-/// P(W ≤ k) without ties: coefficients of Π (1 + x^i).
-fn signed_rank_null(n: usize) -> Vec<f64> {
-    let mut counts = vec![0.0; n * (n + 1) / 2 + 1];
-    counts[0] = 1.0;
-    for i in 1..=n {
-        for k in (i..counts.len()).rev() {
-            counts[k] += counts[k - i];
-        }
-    }
-    cumulative(counts)
-}
-
-fn cumulative(counts: Vec<f64>) -> Vec<f64> {
-    let total: f64 = counts.iter().sum();
-    let mut sum = 0.0;
-    counts
-        .into_iter()
-        .map(|count| {
-            sum += count;
-            sum / total
-        })
-        .collect()
-}
-
 /// Adjusted p-values that control the false discovery rate: q₍ᵢ₎ = min over j ≥ i of m·p₍ⱼ₎/j
 /// (Benjamini & Hochberg, 1995). In the order of the input.
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
@@ -601,27 +497,5 @@ mod tests {
             near(inverse_trigamma(trigamma(x)) / x, 1.0, 1e-9);
         }
         assert_eq!(inverse_trigamma(-1.0), f64::INFINITY);
-    }
-
-    #[test]
-    fn rank_tests_agree_with_tables() {
-        let low = [1.0, 2.0, 3.0, 4.0, 5.0];
-        let high = [6.0, 7.0, 8.0, 9.0, 10.0];
-        // 2 of the 252 ways to deal ten ranks.
-        near(rank_sum(&low, &high, 0.05).unwrap().p, 2.0 / 252.0, 1e-12);
-        // 3 + 3 samples cannot be significant at 5 %.
-        assert_eq!(rank_sum(&low[..3], &high[..3], 0.05), None);
-        // Neither can five pairs; six can: 2 of 64 signs.
-        assert_eq!(signed_rank(&low, 0.05), None);
-        near(
-            signed_rank(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05)
-                .unwrap()
-                .p,
-            2.0 / 64.0,
-            1e-12,
-        );
-        // Critical value for n = m = 10 at 5 %, two-sided: U = 23.
-        let null = mann_whitney_null(10, 10);
-        assert!(2.0 * null[23] <= 0.05 && 2.0 * null[24] > 0.05);
     }
 }

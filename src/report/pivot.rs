@@ -204,6 +204,7 @@ fn sign(row: &VerdictRow) -> (&'static str, Option<Mark>) {
         Verdict::Regression if row.gate => ("▼!", Some(Mark::Red)),
         Verdict::Regression => ("▼", Some(Mark::Red)),
         Verdict::Improvement => ("▲", Some(Mark::Green)),
+        Verdict::Suspected => ("~", Some(Mark::Yellow)),
         Verdict::Same => ("=", None),
         Verdict::Inconclusive => ("?", None),
         Verdict::NothingMeasured => ("-", Some(Mark::Yellow)),

@@ -267,6 +267,7 @@ pub fn summary(report: &Report) -> String {
     }
     let mut parts = changes(report);
     let plain = [
+        (counts.suspected, "suspected"),
         (counts.accepted, "accepted"),
         (counts.same, "same"),
         (counts.inconclusive, "inconclusive"),
@@ -380,6 +381,7 @@ fn rows_shown(rows: &[VerdictRow], style: Style) -> Vec<&VerdictRow> {
     let says = |row: &VerdictRow| match row.comparison.verdict {
         _ if row.rank() < 2 => 0,
         Verdict::Regression | Verdict::Improvement => 1,
+        Verdict::Suspected => 2,
         Verdict::NothingMeasured => 3,
         Verdict::Inconclusive => 4,
         Verdict::Same => 5,
@@ -567,7 +569,7 @@ fn verdict_cell(row: &VerdictRow) -> Cell {
     Cell::new(match verdict {
         Verdict::Regression => marked(Mark::Red, &words),
         Verdict::Improvement => marked(Mark::Green, &words),
-        Verdict::NothingMeasured => marked(Mark::Yellow, &words),
+        Verdict::Suspected | Verdict::NothingMeasured => marked(Mark::Yellow, &words),
         Verdict::Inconclusive | Verdict::Same => words,
     })
 }

@@ -10,7 +10,6 @@ use crate::judge::verdict::Question;
 use crate::plan::dag::Plan;
 use crate::plan::steps::NONE;
 
-use crate::judge::verdict::LEVEL;
 use crate::plan::dag::groups;
 
 /// Samples of declared metrics so far: run step → metric → samples.
@@ -123,12 +122,7 @@ impl Repetition {
             return f64::INFINITY;
         };
         let widths = base.iter().zip(cand).map(|(base, cand)| {
-            let question = Question {
-                better: Better::Higher,
-                min_effect: 0.0,
-                level: LEVEL,
-                noise: None,
-            };
+            let question = Question::new(Better::Higher, 0.0);
             let comparison = compare(&base[..both], &cand[..both], &question);
             match comparison.ci95 {
                 Some([low, high]) if low > 0.0 => (high / low).sqrt() - 1.0,

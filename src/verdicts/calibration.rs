@@ -50,12 +50,8 @@ pub fn calibrated(
             let all = series.samples.iter().copied();
             let own: Vec<Sample> = all.filter(|sample| sample.session == session).collect();
             let declared = &plan.matrix.metrics[metric];
-            let question = Question {
-                better: declared.better.or(series.better).unwrap_or(Better::Higher),
-                min_effect: declared.min_effect.unwrap_or(0.0),
-                level: LEVEL,
-                noise: None,
-            };
+            let better = declared.better.or(series.better).unwrap_or(Better::Higher);
+            let question = Question::new(better, declared.min_effect.unwrap_or(0.0));
             let (a, b) = halves(&own);
             family.push((question, compare(&a, &b, &question)));
             let noise = past.noise(&series_of(plan, *cell, &name));

@@ -233,12 +233,7 @@ fn fresh_place(
 }
 
 /// Only ratio and interval are asked for: they have no better direction.
-const QUESTION: Question = Question {
-    better: Better::Higher,
-    min_effect: 0.0,
-    level: crate::judge::verdict::LEVEL,
-    noise: None,
-};
+const QUESTION: Question = Question::new(Better::Higher, 0.0);
 
 /// Looks at series as far as they are new. `deeply`: at the whole of each again, to say whether what was
 /// told still stands.

@@ -10,8 +10,9 @@ use crate::base::sample::{Better, Sample};
 use crate::edge::store::{
     Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
 };
-use crate::judge::confirm::{Policy, confirmed, decide, given_up, is_open};
-use crate::judge::stats::{Prior, mean, median, pooled, stddev};
+use crate::judge::compare::Basis;
+use crate::judge::confirm::{Finding, Policy, confirmed, decide, is_open};
+use crate::judge::stats::{MAD_TO_SIGMA, Prior, mad, mean, median, pooled, stddev};
 use crate::judge::verdict::{
     Comparison, LEVEL, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
 };
@@ -56,11 +57,24 @@ pub struct Answer {
     pub comparison: Comparison,
     /// What a rerun said, if there was one.
     pub confirmed: Option<bool>,
-    /// The rerun, if there is one.
+    /// The rerun, if there is one, and what it says once a look was reached.
     pub again: Option<Rerun>,
+    fresh: Option<Comparison>,
     /// How promising it is to measure the comparison again, or further, where it asks for that.
     pub promise: Option<f64>,
     pub accepted: Option<AcceptedBy>,
+}
+
+/// Fewer steps from session to session do not tell how far apart sessions lie.
+const SESSION_STEPS_MIN: usize = 6;
+
+/// What one comparison says by itself.
+struct Judged {
+    screen: Comparison,
+    fresh: Option<Comparison>,
+    again: Option<Rerun>,
+    /// The rounds that are told.
+    rounds: Range<u32>,
 }
 
 /// How far a comparison was measured again.
@@ -191,22 +205,25 @@ pub fn answers(
     }
     asker.rank(&mut asked);
     let mut answers: Vec<Answer> = asked.into_iter().map(|(answer, _)| answer).collect();
-    let family = answers.iter().map(|a| (a.question, a.comparison.clone()));
-    let mut family: Vec<(Question, Comparison)> = family.collect();
-    // Measured again, to be measured again, neither.
-    let stage = |answer: &Answer| {
+    let finding = |answer: &Answer| {
         let rule = plan.compares[answer.compare].rule;
-        (answer.again.is_some(), plan.matrix.compares[rule].confirm)
-    };
-    let stages: Vec<(bool, bool)> = answers.iter().map(stage).collect();
-    decide(&mut family, &stages);
-    for (answer, (_, comparison)) in answers.iter_mut().zip(family) {
-        if let Some(again) = answer.again {
-            let is_change = comparison.verdict.is_change();
-            answer.confirmed = (is_change || again.noted.finished).then_some(is_change);
-            answer.promise = answer.promise.filter(|_| !is_change);
+        Finding {
+            question: answer.question,
+            screen: answer.comparison.clone(),
+            confirms: plan.matrix.compares[rule].confirm && policy(plan).rounds > 0,
+            is_again: answer.again.is_some(),
+            fresh: answer.fresh.clone(),
         }
-        answer.comparison = comparison;
+    };
+    let findings: Vec<Finding> = answers.iter().map(finding).collect();
+    for (answer, decision) in answers.iter_mut().zip(decide(&findings)) {
+        let is_change = decision.comparison.verdict.is_change();
+        answer.promise = answer.promise.filter(|_| !is_change);
+        if let Some(again) = answer.again {
+            let is_told = is_change || again.noted.finished;
+            answer.confirmed = decision.is_confirmed.filter(|_| is_told);
+        }
+        answer.comparison = decision.comparison;
     }
     Ok(answers)
 }
@@ -263,6 +280,8 @@ impl<'a> Asker<'a> {
             min_effect: declared.min_effect.unwrap_or(rule.min_effect),
             level: LEVEL,
             noise: self.noise(&own, &other),
+            between: self.between(&own),
+            deterministic: false,
         };
         let mut pair = (
             plan.key_of(baseline),
@@ -289,10 +308,17 @@ impl<'a> Asker<'a> {
             differing,
             differ,
         } = self.beside.alike.sides(a, b);
-        let (mut comparison, again, rounds) = self.compared(&pair, &base, &cand, &question);
+        let Judged {
+            mut screen,
+            mut fresh,
+            again,
+            rounds,
+        } = self.compared(&pair, &base, &cand, &question);
         if let Some(differ) = differ.filter(|_| pair.0 != pair.1) {
-            let note = comparison.note.take().into_iter().chain([differ]);
-            comparison.note = Some(note.collect::<Vec<_>>().join("; "));
+            for comparison in [Some(&mut screen), fresh.as_mut()].into_iter().flatten() {
+                let note = comparison.note.take().into_iter().chain([differ.clone()]);
+                comparison.note = Some(note.collect::<Vec<_>>().join("; "));
+            }
         }
         let judged = [&base, &cand].map(|side| of_rounds(side, &rounds));
         let answer = Answer {
@@ -309,13 +335,31 @@ impl<'a> Asker<'a> {
             differing,
             pair,
             question,
-            comparison,
+            comparison: screen,
             confirmed: None,
             again,
+            fresh,
             promise: None,
             accepted,
         };
         (answer, [base, cand])
+    }
+
+    /// How far a cell's level moves from one session to the next as a rule, of logarithms: half the variance of their differences
+    /// (von Neumann, 1941), by the median absolute deviation, since a few of them are changes. Known by half as many
+    /// degrees of freedom as there are differences.
+    fn between(&self, id: &SeriesId) -> Option<Prior> {
+        let levels = self.beside.past.series.get(id)?.levels();
+        let logs: Vec<f64> = (levels.into_iter().flatten())
+            .filter(|level| *level > 0.0)
+            .map(f64::ln)
+            .collect();
+        let steps: Vec<f64> = logs.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let sigma = MAD_TO_SIGMA * mad(&steps)?;
+        (steps.len() >= SESSION_STEPS_MIN && sigma > 0.0).then(|| Prior {
+            variance: sigma.powi(2) / 2.0,
+            degrees: steps.len() as f64 / 2.0,
+        })
     }
 
     /// Where both sides have a past, that with more noise.
@@ -343,20 +387,25 @@ impl<'a> Asker<'a> {
         is_between.then_some(true)
     }
 
-    /// The comparison, and the rounds that it rests on; where a rerun was made, what both looks say together.
+    /// The comparison of the first rounds, that of the fresh ones, and the rounds that the row rests on.
     fn compared(
         &self,
         pair: &Pair,
         base: &[Sample],
         cand: &[Sample],
         question: &Question,
-    ) -> (Comparison, Option<Rerun>, Range<u32>) {
-        let all = 0..u32::MAX;
+    ) -> Judged {
+        let alone = |screen: Comparison| Judged {
+            screen,
+            fresh: None,
+            again: None,
+            rounds: 0..u32::MAX,
+        };
         if pair.0 == pair.1 && !base.is_empty() {
-            return (same_artifact(base.len()), None, all);
+            return alone(same_artifact(base.len()));
         }
         let Some(noted) = self.beside.confirmations.get(pair) else {
-            return (compare(base, cand, question), None, all);
+            return alone(compare(base, cand, question));
         };
         let first = noted.first_round;
         let of = |rounds: Range<u32>| {
@@ -370,21 +419,27 @@ impl<'a> Asker<'a> {
             .filter(|stage| stage.is_look && stage.to <= reached)
             .map(|stage| first..first + stage.to)
             .collect();
-        let last = looks.last().cloned().unwrap_or(all);
+        let rounds = looks.last().cloned().unwrap_or(0..first);
         let looks: Vec<Comparison> = looks.into_iter().map(of).collect();
-        let again = Rerun {
-            noted: *noted,
-            rounds: reached,
-        };
-        let told = match confirmed(&of(0..first), &looks, &self.policy) {
-            Some(told) => told,
-            None if noted.finished => given_up(&compare(base, cand, question)),
-            None => Comparison {
-                note: Some("still to be measured again: run the matrix once more".to_owned()),
-                ..given_up(&compare(base, cand, question))
-            },
-        };
-        (told, Some(again), last)
+        let mut screen = of(0..first);
+        let fresh = confirmed(&screen, &looks, &self.policy);
+        if fresh.is_none() {
+            let why = match noted.finished {
+                true => "measured again, and given up before it was decided",
+                false => "still to be measured again: run the matrix once more",
+            };
+            let note = screen.note.take().into_iter().chain([why.to_owned()]);
+            screen.note = Some(note.collect::<Vec<_>>().join("; "));
+        }
+        Judged {
+            screen,
+            fresh,
+            again: Some(Rerun {
+                noted: *noted,
+                rounds: reached,
+            }),
+            rounds,
+        }
     }
 
     /// Fills in [`Answer::promise`], of all samples. The comparisons of a metric say together what noise one without
@@ -447,6 +502,7 @@ fn same_artifact(n: usize) -> Comparison {
                 .to_owned(),
         ),
         more: None,
+        basis: Basis::default(),
     }
 }
 

@@ -59,6 +59,8 @@ pub struct VerdictCounts {
     pub regression: usize,
     pub improvement: usize,
     pub same: usize,
+    /// Look changed, and are not confirmed.
+    pub suspected: usize,
     pub inconclusive: usize,
     pub nothing_measured: usize,
     /// Regressions and improvements that somebody accepted, not counted above.
@@ -254,6 +256,7 @@ impl Report {
                 Verdict::Regression => &mut counts.regression,
                 Verdict::Improvement => &mut counts.improvement,
                 Verdict::Same => &mut counts.same,
+                Verdict::Suspected => &mut counts.suspected,
                 Verdict::Inconclusive => &mut counts.inconclusive,
                 Verdict::NothingMeasured => &mut counts.nothing_measured,
             } += 1;

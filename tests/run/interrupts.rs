@@ -161,7 +161,7 @@ fn while_a_finding_is_measured_again() {
         let row = &ran.document["verdicts"][0];
         (row["verdict"].clone(), row["confirmed"].clone())
     };
-    assert_eq!(told(&ran), ("inconclusive".into(), serde_json::Value::Null));
+    assert_eq!(told(&ran), ("suspected".into(), serde_json::Value::Null));
     lab.touch("go");
     let ran = lab.run();
     ran.assert_code(0);

@@ -15,7 +15,8 @@ fn only_what_is_new_is_measured() {
     first.assert_code(0);
     assert_eq!(first.measured().len(), 6);
     let verdict = &first.document["verdicts"][0];
-    assert_eq!(verdict["verdict"], "improvement", "{verdict}");
+    // Equal values of three repetitions may be a coincidence.
+    assert_eq!(verdict["verdict"], "inconclusive", "{verdict}");
     assert_eq!(verdict["ratio"], 2.0, "{verdict}");
     assert_eq!(first.document["format"], 2);
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::base::sample::{Better, Sample};
 use crate::judge::culprit::{Age, Assumptions, Belief, CulpritSearch};
 use crate::judge::stats;
-use crate::judge::verdict::{Comparison, LEVEL, Question, Verdict, compare};
+use crate::judge::verdict::{Comparison, Question, Verdict, compare};
 
 /// Fresh samples of each end before anything is concluded.
 const END_SAMPLES: usize = 5;
@@ -90,12 +90,7 @@ struct Proof {
 
 impl Proof {
     fn compared(&self) -> Comparison {
-        let question = Question {
-            better: Better::Lower,
-            min_effect: 0.0,
-            level: LEVEL,
-            noise: None,
-        };
+        let question = Question::new(Better::Lower, 0.0);
         compare(&self.baseline, &self.candidate, &question)
     }
 }
