@@ -129,7 +129,7 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         .unwrap();
     let machines = Machines::look(&matrix, &names, &resolved.list, &options);
     let machines = runtime.block_on(machines).unwrap();
-    let artifacts = Artifacts::new(&state);
+    let artifacts = Artifacts::default();
     let choice = |versions: &[String]| CellChoice {
         versions: versions.to_vec(),
         ..CellChoice::default()
@@ -158,7 +158,6 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         seed: 1,
         retries_builds: false,
         arguments: String::new(),
-        state: &state,
         readers: &readers,
         monitors: &[],
         writer: writer_thread,

@@ -12,11 +12,12 @@ const JUDGE_LINES_MAX: usize = 4500;
 
 /// The layers from the lowest to the highest: each may use those before it. Those of one line are peers, which do
 /// not use each other.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 10] = [
     &["base"],
     &["config"],
     &["plan", "judge"],
-    &["machine", "edge"],
+    &["machine"],
+    &["edge"],
     &["resolve"],
     &["verdicts"],
     &["run"],

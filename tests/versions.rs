@@ -340,7 +340,7 @@ fn errors_of_versions_are_one_line_with_a_remedy() {
     );
     check(
         "main+no.mbox",
-        "× cannot read the patches in no.mbox: No such file or directory (os error 2)",
+        "× cannot read the patches in no.mbox: there is no such file",
     );
     let patch = repo.git(&["format-patch", "--stdout", "main~1..main"]);
     fs::write(lab.path("series.mbox"), patch + "\n").unwrap();

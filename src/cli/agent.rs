@@ -22,5 +22,8 @@ async fn served() -> Result<(), Stop> {
     if let Some(lock) = std::env::var_os("MATRIX_LOCK") {
         host = host.with_lock(PathBuf::from(lock));
     }
+    if let Some(state) = std::env::var_os("MATRIX_STATE") {
+        host = host.with_state(PathBuf::from(state));
+    }
     Ok(serve::on_standard_streams(Rc::new(host)).await?)
 }

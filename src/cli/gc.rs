@@ -1,18 +1,24 @@
-//! `matrix gc`.
+//! `matrix gc`: removes artifacts that are old, or too many.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
-use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::watch;
 
 use super::Exit;
+use super::machine::this_machine;
+use super::run::block_on;
 use super::show::{self, Stop};
 use crate::base::diag::Sources;
 use crate::base::key::Key;
 use crate::base::units::{count, parse_duration, parse_size, show_value};
-use crate::edge::artifact::Artifacts;
+use crate::edge::artifact::{self, KeptArtifact};
 use crate::edge::store::Store;
+use crate::machine::host::{Cancel, FileOp, Holder, Host, HostErrorKind, Lock, file};
+use crate::run::command::now_ms;
 use crate::verdicts::document::{Document, Removed};
 
 #[derive(Debug, Args)]
@@ -45,13 +51,13 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 pub fn gc(args: GcArgs) -> Exit {
-    match collect(&args) {
+    match block_on(collect(&args)) {
         Ok(()) => Exit::Fine,
         Err(stop) => show::stopped(&stop, &Sources::default(), args.json),
     }
 }
 
-fn collect(args: &GcArgs) -> Result<(), Stop> {
+async fn collect(args: &GcArgs) -> Result<(), Stop> {
     if args.older_than.is_none() && args.max_size.is_none() {
         return Err(Stop::message(
             "say what may go: `--older-than 30d` or `--max-size 10G`",
@@ -60,33 +66,25 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     let beside = args.matrix.with_file_name(".matrix");
     let state = args.state.as_ref().unwrap_or(&beside);
     let store = Store::open_existing(state)?;
-    let artifacts = Artifacts::new(state);
-    let failed = |error: std::io::Error| Stop::message(format!("`{}`: {error}", state.display()));
-    // A run builds first and says later what it uses.
-    let alone = artifacts.hold_alone().map_err(failed)?;
-    if alone.is_none() && !args.dry_run {
-        return Err(Stop::message(format!(
-            "`{}` is in use by a run: try again when it has ended",
-            state.display()
-        )));
-    }
-    let list = artifacts.list().map_err(failed)?;
+    let host = this_machine()?;
+    let host = host.as_ref();
+    // A run builds first and says later what it uses; and removing files disturbs whoever measures.
+    let _lock = match args.dry_run {
+        true => None,
+        false => Some(alone(host, state).await?),
+    };
+    let folder = state.join("artifacts");
+    let list = artifact::list(host, &folder).await?;
     let kept: HashSet<Key> = store.artifacts_in_use()?.into_iter().collect();
-    let gone = chosen(
-        list,
-        &kept,
-        args.older_than,
-        args.max_size,
-        SystemTime::now(),
-    );
+    let gone = chosen(list, &kept, args.older_than, args.max_size, now_ms());
     let bytes: u64 = gone.iter().map(|(_, size)| size).sum();
     if !args.dry_run {
-        artifacts.remove_halves();
         // The name first: an artifact without one is built again, one without files cannot be used.
         let digests: Vec<Key> = gone.iter().map(|(digest, _)| *digest).collect();
         store.forget_artifacts(digests.iter().copied())?;
         for digest in &digests {
-            artifacts.remove(*digest).map_err(failed)?;
+            let path = folder.join(digest.to_string());
+            file(host, FileOp::Remove { path }).await?;
         }
     }
     if args.json {
@@ -111,25 +109,45 @@ fn collect(args: &GcArgs) -> Result<(), Stop> {
     Ok(())
 }
 
+/// The machine's lock; an error where somebody else has it.
+async fn alone(host: &dyn Host, state: &Path) -> Result<Lock, Stop> {
+    let (stop, cancel) = watch::channel(false);
+    let holder = RefCell::new(String::new());
+    let taken = |who: &str| {
+        holder.replace(who.to_owned());
+        // Fails only when nobody waits any more.
+        let _ = stop.send(true);
+    };
+    let lock = host.lock(Holder::this("gc"), &taken, Cancel::new(cancel));
+    lock.await.map_err(|error| match error.kind {
+        HostErrorKind::Cancelled => Stop::message(format!(
+            "`{}` is in use by a run (the machine is {}): try again when it has ended",
+            state.display(),
+            holder.borrow()
+        )),
+        _ => error.into(),
+    })
+}
+
 /// What goes: all that is too old, then the oldest until the rest is small enough; never what the
 /// last session of a matrix used.
 fn chosen(
-    mut list: Vec<(Key, u64, SystemTime)>,
+    mut list: Vec<KeptArtifact>,
     kept: &HashSet<Key>,
     older_than: Option<Duration>,
     max_size: Option<u64>,
-    now: SystemTime,
+    now_ms: i64,
 ) -> Vec<(Key, u64)> {
-    list.sort_by_key(|(digest, _, built)| (*built, *digest));
-    let mut rest: u64 = list.iter().map(|(_, size, _)| size).sum();
+    list.sort_by_key(|artifact| (artifact.built_ms, artifact.digest));
+    let mut rest: u64 = list.iter().map(|artifact| artifact.bytes).sum();
     let mut gone = Vec::new();
-    for (digest, size, built) in list {
-        let age = now.duration_since(built).unwrap_or_default();
-        let is_old = older_than.is_some_and(|limit| age > limit);
+    for artifact in list {
+        let age_ms = now_ms.saturating_sub(artifact.built_ms).max(0) as u128;
+        let is_old = older_than.is_some_and(|limit| age_ms > limit.as_millis());
         let is_too_much = max_size.is_some_and(|limit| rest > limit);
-        if (is_old || is_too_much) && !kept.contains(&digest) {
-            rest -= size;
-            gone.push((digest, size));
+        if (is_old || is_too_much) && !kept.contains(&artifact.digest) {
+            rest -= artifact.bytes;
+            gone.push((artifact.digest, artifact.bytes));
         }
     }
     gone
@@ -142,16 +160,26 @@ mod tests {
     #[test]
     fn the_oldest_go_first_and_what_is_needed_stays() {
         let key = |n: u8| Key([n; 16]);
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
-        let built = |age: u64| now - Duration::from_secs(age);
+        let now_ms = 1_000_000;
+        let artifact = |n: u8, bytes: u64, age_s: i64| KeptArtifact {
+            digest: key(n),
+            bytes,
+            built_ms: now_ms - age_s * 1000,
+        };
         let list = vec![
-            (key(1), 10, built(100)),
-            (key(2), 20, built(300)),
-            (key(3), 30, built(200)),
+            artifact(1, 10, 100),
+            artifact(2, 20, 300),
+            artifact(3, 30, 200),
         ];
         let check = |kept: &[Key], old: Option<u64>, max: Option<u64>, gone: &[Key]| {
             let kept = kept.iter().copied().collect();
-            let chosen = chosen(list.clone(), &kept, old.map(Duration::from_secs), max, now);
+            let chosen = chosen(
+                list.clone(),
+                &kept,
+                old.map(Duration::from_secs),
+                max,
+                now_ms,
+            );
             assert_eq!(
                 chosen.iter().map(|(digest, _)| *digest).collect::<Vec<_>>(),
                 gone

@@ -1,4 +1,4 @@
-//! `--install`: what a matrix requires of the machine, by the system's package manager.
+//! `--install`: what a matrix requires of a machine, by that machine's package manager.
 
 use std::time::Duration;
 
@@ -50,18 +50,14 @@ fn packages<'m>(matrix: &'m Matrix, manager: &Manager) -> Option<&'m [String]> {
 }
 
 /// What a person would do to get what is missing.
-fn remedy(matrix: &Matrix, manager: Option<&Manager>) -> String {
+fn remedy(matrix: &Matrix, manager: Option<&Manager>, is_root: bool) -> String {
     let Some(manager) = manager else {
         return "there is neither apt-get nor dnf here: install it yourself".to_owned();
     };
     let Some(packages) = packages(matrix, manager) else {
         return format!("install it yourself: {}", no_packages(manager));
     };
-    let sudo = if rustix::process::geteuid().is_root() {
-        ""
-    } else {
-        "sudo "
-    };
+    let sudo = if is_root { "" } else { "sudo " };
     let (install, packages) = (manager.install.join(" "), packages.join(" "));
     format!("add `--install`, or do it yourself: {sudo}{install} {packages}")
 }
@@ -87,8 +83,9 @@ pub async fn check(matrix: &Matrix, machines: &Machines, install: bool) -> Resul
             continue;
         };
         let manager = find_manager(host).await;
+        let is_root = host.facts().await?.is_root;
         if install && let Some(manager) = &manager {
-            install_on(host, name, matrix, manager).await?;
+            install_on(host, name, matrix, manager, is_root).await?;
             installed = true;
             continue;
         }
@@ -97,7 +94,7 @@ pub async fn check(matrix: &Matrix, machines: &Machines, install: bool) -> Resul
                 "machine `{name}` has no {}",
                 machine.missing.join(", ")
             ))
-            .help(remedy(matrix, manager)),
+            .help(remedy(matrix, manager, is_root)),
         );
     }
     match problems.is_empty() {
@@ -123,6 +120,7 @@ async fn install_on(
     name: &str,
     matrix: &Matrix,
     manager: &Manager,
+    is_root: bool,
 ) -> Result<(), Stop> {
     let Some(packages) = packages(matrix, manager) else {
         let missing =
@@ -139,7 +137,7 @@ async fn install_on(
     let mut commands = vec![words(manager.refresh), words(manager.install)];
     commands[1].extend(packages.iter().cloned());
     for mut argv in commands.into_iter().filter(|argv| !argv.is_empty()) {
-        if !rustix::process::geteuid().is_root() {
+        if !is_root {
             argv.splice(0..0, ["sudo".to_owned(), "-n".to_owned()]);
         }
         say(&format!("on `{name}`: {}", argv.join(" ")));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::machine::lock_file;
 use super::show::{self, Stop};
 use super::{Common, Exit, profiles};
 use crate::base::diag::{Diagnostic, Sources, Span};
@@ -64,8 +65,10 @@ impl Loaded {
             .warnings
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
+        let machines = self.machines(&versions).await?;
+        machines.look_at_artifacts(&self.artifacts).await?;
         Ok(Targets {
-            machines: self.machines(&versions).await?,
+            machines,
             against: versions.against(&wanted),
             versions,
         })
@@ -77,7 +80,7 @@ impl Loaded {
         let names: Vec<String> = machines.map(|machine| machine.name.clone()).collect();
         let options = PrepareOptions {
             state: &self.state,
-            lock: std::env::var_os("MATRIX_LOCK").map(PathBuf::from),
+            lock: lock_file(),
         };
         let mut looked = Machines::look(&self.matrix, &names, &versions.list, &options).await?;
         for (name, chain) in &self.profiles {
@@ -293,7 +296,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         matrix,
         only,
         folder,
-        artifacts: Artifacts::new(&state),
+        artifacts: Artifacts::default(),
         state,
         readers,
         monitors,

@@ -1,6 +1,7 @@
 //! `matrix machine`: a profile by hand, and what this machine is like.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -79,10 +80,19 @@ pub fn machine(args: MachineArgs) -> Exit {
     }
 }
 
+/// Instead of the machine's own lock file.
+pub(super) fn lock_file() -> Option<PathBuf> {
+    std::env::var_os("MATRIX_LOCK").map(PathBuf::from)
+}
+
+/// The machine that this program runs on.
+pub(super) fn this_machine() -> Result<Rc<dyn Host>, Stop> {
+    Ok(connect::local("local", lock_file())?)
+}
+
 async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, Stop> {
-    let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
-    let place = tune::place(lock.as_deref());
-    let host = connect::local("local", lock)?;
+    let place = tune::place(lock_file().as_deref());
+    let host = this_machine()?;
     let host = host.as_ref();
     match verb {
         MachineVerb::Tune { profile, dry_run } => {

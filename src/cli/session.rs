@@ -122,7 +122,6 @@ pub fn settings<'a>(
         seed: common.seed,
         retries_builds: selection.failed,
         arguments: arguments.join(" "),
-        state: &loaded.state,
         readers: &loaded.readers,
         monitors: &loaded.monitors,
         writer: writer_thread,

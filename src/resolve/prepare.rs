@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::base::key::{Key, KeyHasher};
 use crate::config::matrix::{INSTALLED, Matrix, Via};
 use crate::config::profile::Resolved;
+use crate::edge::artifact::Artifacts;
 use crate::machine::connect;
 use crate::machine::environment::{
     CaptureRequest, Environment, EnvironmentDifference, capture, is_set_by,
@@ -56,6 +57,10 @@ pub struct Machine {
     /// Versions that are folders, by label.
     pub folders: BTreeMap<String, Programs>,
     pub places: Places,
+    /// Where it keeps builds, sources, artifacts and work folders.
+    pub state: PathBuf,
+    /// Processors that steps may use.
+    pub cpus: usize,
     /// Where the subject's installed programs are.
     programs: Vec<PathBuf>,
     /// Programs that are needed and not there.
@@ -106,6 +111,8 @@ impl Machines {
                     installed: Key::default(),
                     folders: BTreeMap::new(),
                     places: places(options.state),
+                    state: options.state.to_owned(),
+                    cpus: 1,
                     programs: Vec::new(),
                     missing: Vec::new(),
                 },
@@ -145,6 +152,14 @@ impl Machines {
         if let Some(machine) = self.0.get_mut(name) {
             machine.slots = slots;
         }
+    }
+
+    /// Looks at which artifacts the machines keep.
+    pub async fn look_at_artifacts(&self, artifacts: &Artifacts) -> Result<(), HostError> {
+        for (name, machine) in self.iter() {
+            machine.look_at_artifacts(name, artifacts).await?;
+        }
+        Ok(())
     }
 
     /// Gives a machine what its profile asks of it.
@@ -223,6 +238,8 @@ async fn look_at(
             folders.insert(version.label.clone(), found.await);
         }
     }
+    let facts = host.facts().await?;
+    let state = facts.state.unwrap_or_else(|| options.state.to_owned());
     let commits = versions.iter().filter_map(|version| {
         let commit = version.commit.as_ref()?;
         Some((version.label.clone(), commit.id.to_string()))
@@ -230,7 +247,7 @@ async fn look_at(
     let mut places = Places {
         used_ports: used_ports(host.as_ref()).await,
         commits: commits.collect(),
-        ..places(options.state)
+        ..places(&state)
     };
     let asked = CaptureRequest {
         path: Some(PathBuf::from(&places.work)),
@@ -257,6 +274,8 @@ async fn look_at(
         installed,
         folders,
         places,
+        state,
+        cpus: facts.cpus,
         programs: paths,
         missing,
     })
@@ -369,6 +388,21 @@ async fn named_content(
 }
 
 impl Machine {
+    /// Looks at which artifacts it keeps.
+    pub async fn look_at_artifacts(
+        &self,
+        name: &str,
+        artifacts: &Artifacts,
+    ) -> Result<(), HostError> {
+        match self.host.as_deref() {
+            Some(host) => {
+                let folder = Path::new(&self.places.artifacts);
+                artifacts.look(name, host, folder).await
+            }
+            None => Ok(()),
+        }
+    }
+
     /// How it differs from what it was, in what may move results. What its profile sets is part of each key and
     /// read back when it is applied.
     pub fn shifts_since(&self, before: &Environment) -> Vec<EnvironmentDifference> {

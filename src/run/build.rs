@@ -1,28 +1,28 @@
-//! Making the builds that a plan needs: check-out, recipe, artifacts.
+//! Makes the builds that a plan needs: check-out, recipe, artifacts, all on the machine that measures them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use regex::bytes::Regex;
-
 use super::command::{Log, command, last_words, make_dir, now_ms, one, remove};
 use super::event::Event;
 use super::execute::{RunError, Site};
 use super::pool::Pool;
-use crate::base::diag::Diagnostic;
+use crate::base::diag::{At, Diagnostic};
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Ended;
 use crate::config::matrix::Build;
+use crate::edge::git::{GitError, WorkFolder};
 use crate::edge::store::{AttemptOutcome, NewAttempt, StepKind};
-use crate::machine::host::{Cancel, FileOp, Host, HostError};
+use crate::machine::host::{Cancel, FileOp, FileReply, Host, HostError, HostErrorKind, file};
 use crate::plan::commands::show_words;
 use crate::plan::dag::{Plan, Todo, build_weights};
 use crate::plan::order::{Order, Weight};
 use crate::plan::projection::{Memo, Projection};
 use crate::plan::steps::Subject;
 use crate::resolve::lookup::StepTimes;
+use crate::resolve::prepare::Machine;
 use crate::resolve::versions::World;
 
 /// The builds of a plan that could not be made: step → reason.
@@ -31,7 +31,42 @@ pub type BrokenBuilds = BTreeMap<u32, String>;
 /// What came of one build.
 enum Built {
     Artifact(Key),
-    Failed(AttemptOutcome, String),
+    Failed(String),
+    /// It was stopped: nothing more is to be built.
+    Stopped,
+}
+
+/// Why a build gave nothing.
+enum BuildFailure {
+    /// The recipe failed: so it will the next time.
+    Recipe(AttemptOutcome, String),
+    /// Something around it: it says nothing about the version, and the next run tries again.
+    Surroundings(String),
+    NoSpace(String),
+    Stopped,
+}
+
+impl From<HostError> for BuildFailure {
+    fn from(error: HostError) -> Self {
+        match error.kind {
+            HostErrorKind::NoSpace => BuildFailure::NoSpace(error.message),
+            HostErrorKind::Cancelled => BuildFailure::Stopped,
+            _ => BuildFailure::Surroundings(error.message),
+        }
+    }
+}
+
+impl From<GitError> for BuildFailure {
+    fn from(error: GitError) -> Self {
+        match error {
+            GitError::Host(error) => error.into(),
+            error if error.is_interrupted() => BuildFailure::Stopped,
+            error => match error.to_string() {
+                told if told.contains(NO_SPACE) => BuildFailure::NoSpace(told),
+                told => BuildFailure::Surroundings(told),
+            },
+        }
+    }
 }
 
 /// Makes the builds of a machine that are to be done. Those that share a folder are made one after the
@@ -82,7 +117,7 @@ pub async fn build(
     }
     let slots = site.machines.get(machine).map_or(1, |it| it.build_slots);
     let slots = slots.min(last_in.len());
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = site.machines.get(machine).map_or(1, |it| it.cpus);
     for builder in &mut builders {
         builder.jobs = (cpus / slots).max(1);
     }
@@ -114,8 +149,8 @@ pub async fn build(
         let (index, built) = pool.next().await;
         match built? {
             Built::Artifact(_) => {}
-            Built::Failed(AttemptOutcome::Interrupted, _) => is_interrupted = true,
-            Built::Failed(_, reason) => {
+            Built::Stopped => is_interrupted = true,
+            Built::Failed(reason) => {
                 broken.insert(builders[index as usize].build, reason);
             }
         }
@@ -128,11 +163,14 @@ pub struct Workplace<'a> {
     pub site: &'a Site<'a>,
     pub plan: &'a Plan<'a>,
     pub world: &'a World<'a>,
-    pub state: &'a Path,
 }
 
 /// What programs and the system say of a full disk, in the language that steps run in.
 const NO_SPACE: &str = "No space left on device";
+/// What a compiler says when the kernel has killed it, most often for want of memory.
+const KILLED: &str = "Killed signal terminated program";
+/// Signals by which somebody else ends a program: HUP, INT, KILL, TERM.
+const SIGNALS_FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];
 
 /// A file that is there while a build folder is written to. Where it was left, a power cut, a kill
 /// or a full disk may have left a half written object file that its build tool takes for whole. Build
@@ -177,7 +215,8 @@ impl Builder<'_> {
         let artifacts = self.place.world.artifacts;
         // The same sources were built, but stand under another key: an `[[affects]]` rule is new.
         let there = known.borrow().get(&self.key()).copied();
-        let built = match there.filter(|digest| artifacts.has(*digest)) {
+        let machine = self.label("machine");
+        let built = match there.filter(|digest| artifacts.has_on(machine, *digest)) {
             Some(digest) => Built::Artifact(digest),
             None => self.make(cancel).await?,
         };
@@ -267,19 +306,16 @@ impl Builder<'_> {
         let axes = self.place.plan.steps.builds.axes.iter().copied();
         let axes: Vec<usize> = axes.filter(|axis| Some(*axis) != version).collect();
         let name = self.place.plan.scope().name_of(self.cell(), &axes);
-        let state = self.place.state;
-        state
-            .join("build")
-            .join(&self.place.plan.matrix.name)
-            .join(name)
+        let machine = self.place.site.machines.get(self.label("machine"));
+        let state = machine.map_or(PathBuf::new(), |machine| machine.state.clone());
+        let matrix = &self.place.plan.matrix.name;
+        state.join("build").join(matrix).join(name)
     }
 
     async fn make(&self, cancel: &Cancel) -> Result<Built, RunError> {
-        let Some(machine) = self.place.site.machines.get(self.label("machine")) else {
-            return Ok(Built::Failed(
-                AttemptOutcome::Failed,
-                "the machine is not known".to_owned(),
-            ));
+        let name = self.label("machine");
+        let Some(machine) = self.place.site.machines.get(name) else {
+            return Ok(Built::Failed(format!("there is no machine `{name}`")));
         };
         let Some(host) = machine.host.as_deref() else {
             // Nothing runs on a `null` machine: the inputs are all there is to an artifact.
@@ -292,92 +328,150 @@ impl Builder<'_> {
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let built = self.try_make(host, cancel, &mut log).await;
-        let built = built.unwrap_or_else(|reason| Built::Failed(AttemptOutcome::Failed, reason));
-        if let Built::Failed(_, reason) = &built
-            && (reason.contains(NO_SPACE) || log.contains(NO_SPACE))
-        {
-            // It says nothing about the version: it is not remembered, and tried again.
-            return Err(RunError::NoSpace {
-                what: format!("the build of `{}`", self.version()),
-                reason: reason.clone(),
-            });
-        }
+        let built = self.try_make(machine, host, cancel, &mut log).await;
         let duration = clock.elapsed();
         let (outcome, reason) = match &built {
-            Built::Artifact(_) => (AttemptOutcome::Ok, ""),
-            Built::Failed(outcome, reason) => (*outcome, reason.as_str()),
+            Ok(_) => (AttemptOutcome::Ok, ""),
+            Err(BuildFailure::Recipe(outcome, reason)) => (*outcome, reason.as_str()),
+            Err(BuildFailure::Surroundings(reason)) => {
+                (AttemptOutcome::Interrupted, reason.as_str())
+            }
+            Err(BuildFailure::Stopped) => (AttemptOutcome::Interrupted, ""),
+            Err(BuildFailure::NoSpace(reason)) => {
+                return Err(RunError::NoSpace {
+                    what: format!("the build of `{}`", self.version()),
+                    reason: reason.clone(),
+                });
+            }
         };
         self.record(started_ms, duration, outcome, reason, &log)?;
         // Stopping is no failure of the build.
-        if outcome != AttemptOutcome::Interrupted {
+        if !matches!(built, Err(BuildFailure::Stopped)) {
             self.place.site.tell(Event::BuildDone {
                 version: self.version().to_owned(),
                 duration_s: duration.as_secs_f64(),
                 error: (!reason.is_empty()).then(|| reason.to_owned()),
             });
         }
-        Ok(built)
+        Ok(match built {
+            Ok(digest) => {
+                self.place.world.artifacts.add(name, digest);
+                Built::Artifact(digest)
+            }
+            Err(BuildFailure::Stopped) => Built::Stopped,
+            Err(_) => Built::Failed(reason.to_owned()),
+        })
     }
 
     async fn try_make(
         &self,
+        machine: &Machine,
         host: &dyn Host,
         cancel: &Cancel,
         log: &mut Log,
-    ) -> Result<Built, String> {
+    ) -> Result<Key, BuildFailure> {
         let folder = self.folder();
-        let world = self.place.world;
         let (src, dir) = (folder.join("src"), folder.join("build"));
         let mark = UnfinishedMark {
             host,
             path: folder.join("unfinished"),
         };
         let clean = self.declared.clean || mark.is_there().await;
-        let failed = |error: HostError| error.message;
         if clean {
-            remove(host, &dir.to_string_lossy()).await.map_err(failed)?;
+            remove(host, &dir.to_string_lossy()).await?;
         }
-        make_dir(host, &folder.to_string_lossy())
-            .await
-            .map_err(failed)?;
-        mark.set().await.map_err(failed)?;
-        let commit = world
-            .versions
-            .get(self.version())
-            .and_then(|version| version.commit.as_ref());
-        if let (Some(commit), Some(repository)) = (commit, world.versions.repository()) {
-            let checkout = repository.borrow().checkout(&commit.id, &src, clean);
-            let checkout = checkout.map_err(|error| error.to_string())?;
-            if let Some(warning) = checkout.warning() {
-                log.note(&warning);
+        make_dir(host, &folder.to_string_lossy()).await?;
+        mark.set().await?;
+        self.check_out(machine, host, &folder, clean, cancel, log)
+            .await?;
+        make_dir(host, &dir.to_string_lossy()).await?;
+        if let Err(failure) = self.follow_recipe(host, &src, &dir, cancel, log).await {
+            // The tools of the recipe have put away what they had begun.
+            if matches!(failure, BuildFailure::Recipe(..) | BuildFailure::Stopped) {
+                mark.clear().await?;
             }
+            return Err(failure);
         }
+        mark.clear().await?;
+        let texts = |list: &[At<String>]| list.iter().map(|it| it.value.clone()).collect();
+        let keep = FileOp::KeepArtifact {
+            from: dir,
+            files: texts(&self.declared.artifacts),
+            volatile: texts(&self.declared.volatile),
+            into: machine.places.artifacts.clone().into(),
+        };
+        match file(host, keep).await {
+            Ok(FileReply::Digest(digest)) => Ok(digest),
+            Ok(_) => Err(BuildFailure::Surroundings(
+                "the artifact was not kept".to_owned(),
+            )),
+            Err(error) => match error.kind {
+                HostErrorKind::NotFound | HostErrorKind::TooLarge => {
+                    Err(BuildFailure::Recipe(AttemptOutcome::Failed, error.message))
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    /// Makes the sources be there as they are in the commit.
+    async fn check_out(
+        &self,
+        machine: &Machine,
+        host: &dyn Host,
+        folder: &Path,
+        clean: bool,
+        cancel: &Cancel,
+        log: &mut Log,
+    ) -> Result<(), BuildFailure> {
+        let versions = self.place.world.versions;
+        let version = versions.get(self.version());
+        let commit = version.and_then(|version| version.commit.as_ref());
+        let (Some(commit), Some(repository)) = (commit, versions.repository()) else {
+            return Err(BuildFailure::Surroundings(format!(
+                "the sources of `{}` are not known",
+                self.version()
+            )));
+        };
+        let sources = repository.borrow_mut().sources(&commit.id)?;
+        let own = machine.state.join("sources");
+        let git_dir = sources.deliver(host, &own, cancel).await?;
+        let place = WorkFolder {
+            src: folder.join("src"),
+            state: folder.join("checkout"),
+        };
+        let checkout = sources.check_out(host, &git_dir, &place, clean, cancel);
+        if let Some(warning) = checkout.await?.warning() {
+            log.note(&warning);
+        }
+        Ok(())
+    }
+
+    async fn follow_recipe(
+        &self,
+        host: &dyn Host,
+        src: &Path,
+        dir: &Path,
+        cancel: &Cancel,
+        log: &mut Log,
+    ) -> Result<(), BuildFailure> {
+        let plan = self.place.plan;
+        let bad =
+            |problem: Diagnostic| BuildFailure::Recipe(AttemptOutcome::Failed, problem.message);
         let dir = dir.to_string_lossy();
-        make_dir(host, &dir).await.map_err(failed)?;
-        let commands =
-            self.place
-                .plan
-                .build_commands(self.build, &src.to_string_lossy(), &dir, self.jobs);
-        let cell = self.place.plan.steps.builds.steps[self.build as usize].cell;
-        let env = self
-            .place
-            .plan
-            .environment(cell)
-            .map_err(|diagnostic| diagnostic.message)?;
-        for argv in commands.map_err(|diagnostic| diagnostic.message)? {
+        let commands = plan
+            .build_commands(self.build, &src.to_string_lossy(), &dir, self.jobs)
+            .map_err(bad)?;
+        let cell = plan.steps.builds.steps[self.build as usize].cell;
+        let env = plan.environment(cell).map_err(bad)?;
+        for argv in commands {
             log.command(&argv);
-            let output = host
-                .run(
-                    command(&argv, &dir, &env, self.declared.timeout),
-                    cancel.clone(),
-                )
-                .await;
-            let output = output.map_err(failed)?;
+            let command = command(&argv, &dir, &env, self.declared.timeout);
+            let output = host.run(command, cancel.clone()).await?;
             log.output(&output);
             let outcome = match output.ended {
                 Ended::Exit(0) => continue,
-                Ended::Interrupted => AttemptOutcome::Interrupted,
+                Ended::Interrupted => return Err(BuildFailure::Stopped),
                 Ended::TimedOut => AttemptOutcome::Timeout,
                 _ => AttemptOutcome::Failed,
             };
@@ -387,30 +481,14 @@ impl Builder<'_> {
                 output.ended,
                 last_words(&output)
             );
-            if !log.contains(NO_SPACE) {
-                mark.clear().await.map_err(failed)?;
-            }
-            return Ok(Built::Failed(outcome, reason));
+            let was_killed = matches!(output.ended, Ended::Signal(signal) if SIGNALS_FROM_OUTSIDE.contains(&signal));
+            return Err(match () {
+                () if log.contains(NO_SPACE) => BuildFailure::NoSpace(reason),
+                () if was_killed || log.contains(KILLED) => BuildFailure::Surroundings(reason),
+                () => BuildFailure::Recipe(outcome, reason),
+            });
         }
-        mark.clear().await.map_err(failed)?;
-        let files: Vec<String> = self
-            .declared
-            .artifacts
-            .iter()
-            .map(|a| a.value.clone())
-            .collect();
-        let volatile = self
-            .declared
-            .volatile
-            .iter()
-            .map(|text| Regex::new(&text.value));
-        let volatile: Vec<Regex> = volatile
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())?;
-        let kept = world
-            .artifacts
-            .keep(Path::new(dir.as_ref()), &files, &volatile);
-        kept.map(Built::Artifact).map_err(|error| error.to_string())
+        Ok(())
     }
 
     fn record(

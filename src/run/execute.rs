@@ -43,8 +43,6 @@ pub enum RunError {
     Lookup(#[from] LookupError),
     #[error("{0}")]
     Template(String),
-    #[error("`{place}`: {reason}")]
-    Artifacts { place: String, reason: String },
     #[error(
         "{what} stopped: the disk is full ({reason}); make space there and run again: what is stored is whole"
     )]

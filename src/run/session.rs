@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::rc::Rc;
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -51,8 +50,6 @@ pub struct SessionSettings<'a> {
     pub retries_builds: bool,
     /// The command line, for the store.
     pub arguments: String,
-    /// The state folder, absolute.
-    pub state: &'a Path,
     pub readers: &'a [Reader],
     /// Parsers of the monitors that are programs, in the order of the matrix.
     pub monitors: &'a [Parser],
@@ -390,13 +387,6 @@ impl<'a> Engine<'_, 'a> {
         planned: &PlannedWork,
     ) -> Result<(Tally, Option<LeftOut>), SessionError> {
         let began = Instant::now();
-        let settings = self.session.settings;
-        // Kept to the end: what builds gave must not be removed meanwhile.
-        let held = self.session.planner.artifacts.hold();
-        let _held = held.map_err(|error| RunError::Artifacts {
-            place: settings.state.display().to_string(),
-            reason: error.to_string(),
-        })?;
         let mut pool = Pool::default();
         for name in self.names {
             let planned = planned.get(name).copied().unwrap_or_default();
@@ -633,7 +623,13 @@ impl<'a> Engine<'_, 'a> {
         requests: &[RunRequest],
     ) -> Result<bool, RunError> {
         let planner = self.strategies[strategy].planner;
-        let is_kept = |digest| planner.artifacts.has(digest);
+        if plan.matrix.build.is_some()
+            && let Some(machine) = self.site.machines.get(name)
+        {
+            // Somebody may have removed some since.
+            machine.look_at_artifacts(name, planner.artifacts).await?;
+        }
+        let is_kept = |digest| planner.artifacts.has_on(name, digest);
         let mut rounds = vec![0; plan.steps.runs.len()];
         let mut gone: BTreeSet<Key> = BTreeSet::new();
         let mut tried = self.built.borrow().clone();
@@ -665,7 +661,6 @@ impl<'a> Engine<'_, 'a> {
             site: self.site,
             plan,
             world: &world,
-            state: self.session.settings.state,
         };
         let again = self.session.settings.retries_builds;
         let broken = build::build(&place, name, &todo, again, &self.stops.waits).await?;
@@ -687,7 +682,7 @@ impl<'a> Engine<'_, 'a> {
         requests: Vec<RunRequest>,
     ) -> (Vec<RunRequest>, Vec<Failed>) {
         let planner = self.strategies[strategy].planner;
-        let is_kept = |digest| planner.artifacts.has(digest);
+        let is_kept = |digest| planner.artifacts.has_on(name, digest);
         let mut failed = Vec::new();
         let mut whole = requests;
         whole.retain(|request| {
@@ -739,7 +734,7 @@ impl Feed for MachineFeed<'_, '_> {
         let artifacts = engine.strategies[strategy].planner.artifacts;
         let is_there = |request: &RunRequest| {
             let cell = plan.steps.runs.cells[request.run as usize] as usize;
-            plan.is_there(cell, &|digest| artifacts.has(digest))
+            plan.is_there(cell, &|digest| artifacts.has_on(name, digest))
         };
         if !Rc::ptr_eq(&plan, self.plan) || !requests.iter().all(is_there) {
             // It is asked again when what is set up is undone.

@@ -1,11 +1,14 @@
-//! The checkout: a folder that is made to hold exactly one commit's tree, incrementally.
+//! The check-out: a folder of a machine that is made to hold exactly one commit's tree, incrementally.
 
 use std::path::{Path, PathBuf};
 
 use super::error::GitError;
-use super::lock::RepositoryLock;
-use super::{Oid, Repository};
-use crate::base::key::Key;
+use super::program::Call;
+use super::{Oid, Sources};
+use crate::machine::host::{Cancel, FileOp, FileReply, Host, file};
+
+/// Of the file that says what is being checked out.
+const PENDING_BYTES_MAX: usize = 256;
 
 /// What a checkout could not do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,103 +32,165 @@ impl Checkout {
     }
 }
 
-/// What we keep about one folder that is checked out into, beside the objects and not inside the
-/// folder: a `.git` there would change what a build believes about its version.
-struct CheckoutState {
-    index: PathBuf,
-    /// Holds the commit while it is being checked out. Where it is still there the next checkout
-    /// finishes it first, so that the index knows every file that may have been written.
-    pending: PathBuf,
+/// A folder of a machine that is checked out into.
+#[derive(Clone, Debug)]
+pub struct WorkFolder {
+    /// Where the files are. Nothing else may be there but what builds make.
+    pub src: PathBuf,
+    /// What we keep about it, beside it: a `.git` inside would change what a build believes about its version.
+    pub state: PathBuf,
 }
 
-impl Repository {
-    /// Makes `dir` hold the commit's files exactly. Files that do not differ are not touched, so
-    /// that a build tool rebuilds only what changed. Other files in `dir` (build outputs) are
-    /// kept, or with `clean` removed, ignored ones too.
-    ///
-    /// The folder must be new, empty, or one that this repository was checked out into before:
-    /// a user's own files are never overwritten.
-    pub fn checkout(&self, commit: &Oid, dir: &Path, clean: bool) -> Result<Checkout, GitError> {
-        std::fs::create_dir_all(dir).map_err(|e| GitError::io(dir, &e))?;
-        let dir = std::fs::canonicalize(dir).map_err(|e| GitError::io(dir, &e))?;
-        let folder_key = Key::of(dir.as_os_str().as_encoded_bytes());
-        let state_dir = self
-            .own
-            .git_dir
-            .join("checkouts")
-            .join(folder_key.to_string());
-        let is_empty = is_empty_or_ours(&dir, &state_dir)?;
-        std::fs::create_dir_all(&state_dir).map_err(|e| GitError::io(&state_dir, &e))?;
-        let _lock = RepositoryLock::take(&state_dir.join("lock"), self.timeout)?;
-        let state = CheckoutState {
-            index: state_dir.join("index"),
-            pending: state_dir.join("pending"),
-        };
-        // We hold the lock: this one was left by a git that was killed.
-        remove_if_there(&state_dir.join("index.lock"))?;
-        if is_empty {
-            // Removing a folder is how to start afresh, whatever became of its state.
-            remove_if_there(&state.index)?;
-            remove_if_there(&state.pending)?;
-        }
+/// What is found of a work folder.
+struct WorkFolderLook {
+    has_git: bool,
+    is_empty: bool,
+    has_index: bool,
+    /// The commit's tree that was being checked out when somebody died. It is finished first, so that the index
+    /// knows every file that may have been written.
+    pending: Option<Oid>,
+}
 
-        let call = |name| {
-            self.own
-                .reading(name)
-                .dir(&dir)
-                .env("GIT_WORK_TREE", &dir)
-                .env("GIT_INDEX_FILE", &state.index)
+impl WorkFolder {
+    fn index(&self) -> PathBuf {
+        self.state.join("index")
+    }
+
+    fn pending(&self) -> PathBuf {
+        self.state.join("pending")
+    }
+
+    /// Forgets and removes all that is there.
+    async fn empty(&self, host: &dyn Host) -> Result<(), GitError> {
+        let remove = |path: PathBuf| FileOp::Remove { path };
+        let ops = vec![
+            remove(self.src.clone()),
+            remove(self.index()),
+            remove(self.pending()),
+            FileOp::MakeDir {
+                path: self.src.clone(),
+            },
+        ];
+        for reply in host.files(ops).await {
+            reply?;
+        }
+        Ok(())
+    }
+
+    async fn look(&self, host: &dyn Host) -> Result<WorkFolderLook, GitError> {
+        let facts = |path: PathBuf| FileOp::Facts { path };
+        let replies = host.files(vec![
+            FileOp::MakeDir {
+                path: self.src.clone(),
+            },
+            FileOp::MakeDir {
+                path: self.state.clone(),
+            },
+            facts(self.src.join(".git")),
+            FileOp::List {
+                path: self.src.clone(),
+            },
+            facts(self.index()),
+            FileOp::Read {
+                path: self.pending(),
+                bytes_max: PENDING_BYTES_MAX,
+            },
+        ]);
+        let replies = replies.await;
+        for made in replies.iter().take(2) {
+            made.clone()?;
+        }
+        let pending = match replies.get(5) {
+            Some(Ok(FileReply::Bytes(bytes))) => Oid::parse(String::from_utf8_lossy(bytes).trim()),
+            _ => None,
         };
-        let interrupted = std::fs::read_to_string(&state.pending).ok();
-        let interrupted = interrupted.as_deref().and_then(|id| Oid::parse(id.trim()));
-        for target in interrupted.iter().chain([commit]) {
-            if state.index.exists() {
+        Ok(WorkFolderLook {
+            has_git: matches!(replies.get(2), Some(Ok(_))),
+            is_empty: matches!(replies.get(3), Some(Ok(FileReply::Names(names))) if names.is_empty()),
+            has_index: matches!(replies.get(4), Some(Ok(_))),
+            pending,
+        })
+    }
+}
+
+impl Sources {
+    /// Makes `folder` hold the sources exactly, on the machine whose repository `git_dir` has them
+    /// ([`Sources::deliver`]). Files that do not differ are not touched, so that a build tool rebuilds only what
+    /// changed. Other files in it (build outputs) are kept, or with `clean` removed, ignored ones too.
+    ///
+    /// The caller has the machine's lock, and has ended what dead runs had left: no other git works in the folder.
+    pub async fn check_out(
+        &self,
+        host: &dyn Host,
+        git_dir: &Path,
+        folder: &WorkFolder,
+        clean: bool,
+        cancel: &Cancel,
+    ) -> Result<Checkout, GitError> {
+        let found = folder.look(host).await?;
+        if found.has_git {
+            return Err(GitError::Checkout {
+                dir: folder.src.display().to_string(),
+                why: "it is a work tree of its own; remove it".to_owned(),
+            });
+        }
+        // Left by a git that was killed.
+        let path = folder.state.join("index.lock");
+        file(host, FileOp::Remove { path }).await?;
+        let call = |name: &str| {
+            Call::local(Some(git_dir), name)
+                .dir(&folder.src)
+                .env("GIT_WORK_TREE", &folder.src)
+                .env("GIT_INDEX_FILE", folder.index())
+        };
+        let is_kept = found.has_index && !found.is_empty;
+        let mut done = Ok(());
+        if is_kept {
+            for tree in found.pending.iter().chain([&self.tree]) {
                 // A file that was only touched keeps its time, one that was edited is put back.
                 // Its exit status tells whether files differ, which is no failure here.
-                call("update-index").args(["-q", "--refresh"]).output()?;
+                let refresh = call("update-index").args(["-q", "--refresh"]);
+                refresh.output_on(host, cancel).await?;
+                done = self.read_tree(tree, &call, host, folder, cancel).await;
+                if done.is_err() {
+                    break;
+                }
             }
-            std::fs::write(&state.pending, target.as_str())
-                .map_err(|e| GitError::io(&state.pending, &e))?;
-            call("read-tree")
-                .args(["--reset", "-u", target.as_str()])
-                .run()?;
         }
+        // An index that was torn, or sources that are gone: the folder begins anew.
+        if !is_kept || done.as_ref().is_err_and(|error| !error.is_interrupted()) {
+            folder.empty(host).await?;
+            done = self
+                .read_tree(&self.tree, &call, host, folder, cancel)
+                .await;
+        }
+        done?;
         if clean {
-            call("clean").args(["-ffdxq"]).run()?;
+            let clean = call("clean").args(["-ffdxq"]);
+            clean.run_on(host, cancel).await?;
         }
-        remove_if_there(&state.pending)?;
-        let listing = call("ls-files").args(["--stage", "-z"]).run()?;
+        let path = folder.pending();
+        file(host, FileOp::Remove { path }).await?;
+        let listing = call("ls-files").args(["--stage", "-z"]);
+        let listing = listing.run_on(host, cancel).await?;
         Ok(Checkout {
             submodules: submodules(&listing),
         })
     }
-}
 
-/// Whether the folder is empty; an error where it holds files that are not of our making.
-fn is_empty_or_ours(dir: &Path, state_dir: &Path) -> Result<bool, GitError> {
-    let refuse = |why: &str| {
-        Err(GitError::Checkout {
-            dir: dir.display().to_string(),
-            why: why.to_owned(),
-        })
-    };
-    if dir.join(".git").symlink_metadata().is_ok() {
-        return refuse("it is a work tree of its own; name another folder");
-    }
-    let mut entries = std::fs::read_dir(dir).map_err(|e| GitError::io(dir, &e))?;
-    let is_empty = entries.next().is_none();
-    if !is_empty && !state_dir.is_dir() {
-        return refuse("it holds files that were not checked out by us; empty it, or name another");
-    }
-    Ok(is_empty)
-}
-
-fn remove_if_there(path: &Path) -> Result<(), GitError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(GitError::io(path, &error))
-        }
-        _ => Ok(()),
+    async fn read_tree(
+        &self,
+        tree: &Oid,
+        call: &dyn Fn(&str) -> Call,
+        host: &dyn Host,
+        folder: &WorkFolder,
+        cancel: &Cancel,
+    ) -> Result<(), GitError> {
+        let (path, bytes) = (folder.pending(), tree.as_str().as_bytes().to_vec());
+        file(host, FileOp::Replace { path, bytes }).await?;
+        let read = call("read-tree").args(["--reset", "-u", tree.as_str()]);
+        read.run_on(host, cancel).await?;
+        Ok(())
     }
 }
 
@@ -145,7 +210,7 @@ fn submodules(listing: &[u8]) -> Vec<String> {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::tests::{TestRepo, age, assert_unchanged, listing};
+    use super::super::tests::{TestRepo, age};
     use super::*;
 
     fn mtime(path: &Path) -> SystemTime {
@@ -155,24 +220,18 @@ mod tests {
     #[test]
     fn a_checkout_touches_only_what_differs_and_keeps_outputs() {
         let repo = TestRepo::with_history();
-        let opened = repo.open();
-        let id = |revision: &str| opened.resolve(revision).unwrap().id;
+        let mut opened = repo.open();
+        let [old, new] = ["v9.0.1", "main"].map(|it| opened.resolve(it).unwrap().id);
         let src = repo.dir.path().join("src");
         let read = |path: &str| std::fs::read_to_string(src.join(path)).unwrap();
-        assert_eq!(
-            opened
-                .checkout(&id("v9.0.1"), &src, false)
-                .unwrap()
-                .warning(),
-            None
-        );
+        assert_eq!(repo.check_out(&mut opened, &old, false).warning(), None);
         assert_eq!(read("block/nbd.c"), "one\ntwo\nthree\n");
         assert!(!src.join(".git").exists());
 
         std::fs::write(src.join("block/nbd.o"), "object").unwrap();
         let kept = ["meson.build", "block/export/fuse.c"].map(|path| (path, age(&src.join(path))));
         let changed = age(&src.join("block/nbd.c"));
-        opened.checkout(&id("main"), &src, false).unwrap();
+        repo.check_out(&mut opened, &new, false);
         assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
         assert_ne!(mtime(&src.join("block/nbd.c")), changed);
         for (path, time) in kept {
@@ -187,15 +246,19 @@ mod tests {
         // An edited and a removed file are put back.
         std::fs::write(src.join("meson.build"), "edited").unwrap();
         std::fs::remove_file(src.join("docs/readme.txt")).unwrap();
-        opened.checkout(&id("main"), &src, true).unwrap();
+        repo.check_out(&mut opened, &new, true);
         assert_eq!(read("meson.build"), "project()\n");
         assert_eq!(read("docs/readme.txt"), "read me again\n");
         assert!(!src.join("block/nbd.o").exists(), "clean removes outputs");
 
-        // The whole folder went away.
-        std::fs::remove_dir_all(&src).unwrap();
-        opened.checkout(&id("main"), &src, false).unwrap();
-        assert_eq!(read("block/nbd.c"), "one\n2\nthree\n");
+        // The whole folder went away; or what is known of it, or the machine's repository.
+        for gone in ["src", "checkout", "machine"] {
+            std::fs::remove_dir_all(repo.dir.path().join(gone)).unwrap();
+            for (id, text) in [(&new, "one\n2\nthree\n"), (&old, "one\ntwo\nthree\n")] {
+                repo.check_out(&mut opened, id, false);
+                assert_eq!(read("block/nbd.c"), text, "{gone}");
+            }
+        }
     }
 
     #[test]
@@ -203,41 +266,45 @@ mod tests {
         let repo = TestRepo::with_history();
         repo.write("block/new.c", "new\n");
         repo.commit("new file");
-        let opened = repo.open();
-        let id = |revision: &str| opened.resolve(revision).unwrap().id;
+        let mut opened = repo.open();
+        let [old, new] = ["main~1", "main"].map(|it| opened.resolve(it).unwrap().id);
         let src = repo.dir.path().join("src");
-        opened.checkout(&id("main~1"), &src, false).unwrap();
+        repo.check_out(&mut opened, &new, false);
+        repo.check_out(&mut opened, &old, false);
         // Killed on the way to main: the file is written, the index is not.
-        let state = std::fs::read_dir(opened.own.git_dir.join("checkouts"))
-            .unwrap()
-            .next();
-        let state = state.unwrap().unwrap().path();
-        std::fs::write(state.join("pending"), id("main").as_str()).unwrap();
-        std::fs::write(state.join("index.lock"), "").unwrap();
-        std::fs::write(src.join("block/new.c"), "ne").unwrap();
-        opened.checkout(&id("main~1"), &src, false).unwrap();
+        let state = repo.dir.path().join("checkout");
+        let tree = opened.sources(&new).unwrap().tree;
+        let die = || {
+            std::fs::write(state.join("pending"), tree.as_str()).unwrap();
+            std::fs::write(state.join("index.lock"), "").unwrap();
+            std::fs::write(src.join("block/new.c"), "ne").unwrap();
+        };
+        die();
+        repo.check_out(&mut opened, &old, false);
         assert!(!src.join("block/new.c").exists());
-        opened.checkout(&id("main"), &src, false).unwrap();
-        assert_eq!(
-            std::fs::read_to_string(src.join("block/new.c")).unwrap(),
-            "new\n"
-        );
+        repo.check_out(&mut opened, &new, false);
+        let read = || std::fs::read_to_string(src.join("block/new.c")).unwrap();
+        assert_eq!(read(), "new\n");
+        // A power loss has torn the index too.
+        die();
+        std::fs::write(state.join("index"), "torn").unwrap();
+        repo.check_out(&mut opened, &old, false);
+        assert!(!src.join("block/new.c").exists());
     }
 
     #[test]
-    fn a_checkout_refuses_what_is_not_its_own() {
+    fn a_checkout_refuses_a_work_tree() {
         let repo = TestRepo::with_history();
-        let opened = repo.open();
+        let mut opened = repo.open();
         let id = opened.resolve("main").unwrap().id;
-        let before = listing(&repo.path());
-        let error = opened
-            .checkout(&id, &repo.path(), false)
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("a work tree of its own"), "{error}");
-        let error = opened.checkout(&id, &repo.path().join("docs"), true);
-        let error = error.unwrap_err().to_string();
-        assert!(error.contains("not checked out by us"), "{error}");
-        assert_unchanged(&before, &listing(&repo.path()));
+        std::fs::create_dir_all(repo.dir.path().join("src/.git")).unwrap();
+        std::fs::write(repo.dir.path().join("src/mine"), "mine").unwrap();
+        let error = repo.try_check_out(&mut opened, &id, true).unwrap_err();
+        assert!(
+            error.to_string().contains("a work tree of its own"),
+            "{error}"
+        );
+        let mine = std::fs::read_to_string(repo.dir.path().join("src/mine"));
+        assert_eq!(mine.unwrap(), "mine");
     }
 }

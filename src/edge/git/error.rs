@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::units::show_duration;
+use crate::machine::host::{HostError, HostErrorKind};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GitError {
@@ -16,6 +17,8 @@ pub enum GitError {
         "cannot reach the repository `{repo}`: {words}; check the address and the network, or give a local clone by `--repo PATH`"
     )]
     Unreachable { repo: String, words: String },
+    #[error("`git {command}` was stopped")]
+    Interrupted { command: String },
     #[error("`git {command}` did not end within {} and was stopped; try again, or allow more time", show_duration(*timeout))]
     TimedOut { command: String, timeout: Duration },
     #[error("another process has been using {path} for {}; wait for it, then try again", show_duration(*waited))]
@@ -54,6 +57,8 @@ pub enum GitError {
     },
     #[error("will not check out into {dir}: {why}")]
     Checkout { dir: String, why: String },
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error("{path}: {words}; free some space, or check its permissions")]
     Io { path: String, words: String },
     #[error(
@@ -63,10 +68,12 @@ pub enum GitError {
 }
 
 impl GitError {
-    pub(super) fn io(path: &std::path::Path, error: &std::io::Error) -> GitError {
-        GitError::Io {
-            path: path.display().to_string(),
-            words: error.to_string(),
+    /// Whether it was stopped from outside: nothing is wrong.
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            GitError::Interrupted { .. } => true,
+            GitError::Host(error) => error.kind == HostErrorKind::Cancelled,
+            _ => false,
         }
     }
 }

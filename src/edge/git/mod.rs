@@ -1,14 +1,16 @@
-//! What is asked of git: revisions, ranges, tree digests, checkouts and patches of a subject.
+//! What is asked of git: revisions, ranges, tree digests, patches of a subject, and check-outs on machines.
 //!
-//! Git is the program, called synchronously: all this happens while planning or between steps.
-//! A local repository is used in place and never written to: whatever has to be written (commits
-//! made of patches, indexes of checkouts) goes to a bare repository of our own that borrows the
-//! other's objects for reading.
+//! Git is the program. What planning asks runs on the orchestrator, and the calling thread waits; a check-out runs
+//! on the machine that builds, which gets the sources as a pack of what it lacks. A local repository is used in
+//! place and never written to: commits made of patches go to a bare repository of our own that borrows the other's
+//! objects for reading.
 
 mod checkout;
 mod error;
+mod files;
 mod line;
 mod lock;
+mod pack;
 mod patches;
 mod program;
 mod tree;
@@ -22,8 +24,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use checkout::Checkout;
+pub use checkout::{Checkout, WorkFolder};
 pub use error::GitError;
+pub use pack::Sources;
 pub use patches::{MBOX_BYTES_MAX, PATCHES_MAX};
 pub use tree::TreeDigest;
 pub use version::{VersionSource, VersionSpec, parse_version};
@@ -31,7 +34,6 @@ pub use version::{VersionSource, VersionSpec, parse_version};
 use crate::base::diag::nearest;
 use crate::base::key::Key;
 use crate::base::pattern::Pattern;
-use lock::RepositoryLock;
 use program::Call;
 use tree::Trees;
 
@@ -115,6 +117,10 @@ pub struct Repository {
     mirror: Option<Mirror>,
     own: Own,
     is_shallow: bool,
+    /// `sha1` or `sha256`.
+    object_format: String,
+    /// What its folders are called.
+    stem: String,
     /// For one network operation, and for a lock that another process holds.
     timeout: Duration,
     trees: Trees,
@@ -163,8 +169,8 @@ impl Repository {
     /// A repository that belongs to another user is fine; a folder inside another repository is
     /// not taken for that one.
     pub fn open(source: &str, mirrors: &Path, timeout: Duration) -> Result<Repository, GitError> {
-        std::fs::create_dir_all(mirrors).map_err(|e| GitError::io(mirrors, &e))?;
-        let mirrors = std::fs::canonicalize(mirrors).map_err(|e| GitError::io(mirrors, &e))?;
+        files::make_dir(mirrors)?;
+        let mirrors = files::resolve(mirrors)?.unwrap_or_else(|| mirrors.to_owned());
         let name = without_password(source);
         let (path, mirror) = if is_url(source) {
             let stem = mirrors.join(folder_name(source));
@@ -173,20 +179,18 @@ impl Repository {
                 lock: stem.with_added_extension("lock"),
             };
             let path = stem.with_added_extension("git");
-            if !path.is_dir() {
+            if !files::is_folder(&path) {
                 clone(&mirror, &path, &name, timeout)?;
             }
             (path, Some(mirror))
         } else {
-            let path = std::fs::canonicalize(source).map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => GitError::Missing { repo: name.clone() },
-                _ => GitError::io(Path::new(source), &error),
-            })?;
+            let missing = || GitError::Missing { repo: name.clone() };
+            let path = files::resolve(Path::new(source))?.ok_or_else(missing)?;
             (path, None)
         };
         let facts = RepositoryFacts::of(&path, &name)?;
-        let own_stem = mirrors.join(folder_name(&facts.git_dir.to_string_lossy()));
-        let own = open_own(own_stem.with_added_extension("own.git"), &facts, timeout)?;
+        let stem = folder_name(&facts.git_dir.to_string_lossy());
+        let own = open_own(mirrors.join(format!("{stem}.own.git")), &facts, timeout)?;
         Ok(Repository {
             name,
             source: facts.git_dir,
@@ -194,6 +198,8 @@ impl Repository {
             trees: Trees::new(own.clone()),
             own,
             is_shallow: facts.is_shallow,
+            object_format: facts.object_format,
+            stem,
             timeout,
         })
     }
@@ -204,7 +210,7 @@ impl Repository {
         let Some(mirror) = &self.mirror else {
             return Ok(());
         };
-        let _lock = RepositoryLock::take(&mirror.lock, self.timeout)?;
+        let _lock = lock::take(&mirror.lock, self.timeout)?;
         Call::network(Some(&self.source), "fetch", self.timeout)
             .args(["--quiet", "--prune", "--no-write-fetch-head", "--"])
             .arg(&mirror.url)
@@ -226,7 +232,7 @@ impl Repository {
         let output = list_commits(call)
             .args(["--no-walk", "--end-of-options", &commit, "--"])
             .output()?;
-        if output.status.success()
+        if output.is_success()
             && let Some(commit) = parse_commits(&output.stdout).pop()
         {
             return Ok(commit);
@@ -347,6 +353,17 @@ impl Repository {
         Ok(lines.collect())
     }
 
+    /// What a machine needs of a commit to build it.
+    pub fn sources(&mut self, commit: &Oid) -> Result<Sources, GitError> {
+        Ok(Sources {
+            tree: self.trees.root(commit)?,
+            own: self.own.clone(),
+            name: self.stem.clone(),
+            object_format: self.object_format.clone(),
+            timeout: self.timeout,
+        })
+    }
+
     /// The content key of what the patterns mean in a commit's tree, and the patterns that mean
     /// nothing there. No patterns mean the whole tree. One process serves all look-ups.
     pub fn tree_digest(&mut self, commit: &Oid, paths: &[Pattern]) -> Result<TreeDigest, GitError> {
@@ -437,7 +454,7 @@ impl Repository {
             .writing("show-ref")
             .args(["--verify", "--quiet", &patches::applied_ref(id)])
             .output()?;
-        Ok(output.status.success())
+        Ok(output.is_success())
     }
 
     /// What to say when a revision is unknown.
@@ -479,7 +496,7 @@ impl RepositoryFacts {
         let not_a_repository = || GitError::NotARepository {
             repo: name.to_owned(),
         };
-        if !path.is_dir() {
+        if !files::is_folder(path) {
             return Err(not_a_repository());
         }
         let output = Call::local(None, "rev-parse")
@@ -494,7 +511,7 @@ impl RepositoryFacts {
             ])
             .args(["--show-object-format", "--is-shallow-repository"])
             .output()?;
-        if !output.status.success() {
+        if !output.is_success() {
             return Err(match output.words() {
                 words if words.contains("not a git repository") => not_a_repository(),
                 _ => output.error(),
@@ -516,10 +533,10 @@ impl RepositoryFacts {
 
 /// Our own repository beside the mirrors, made where it is missing.
 fn open_own(git_dir: PathBuf, facts: &RepositoryFacts, timeout: Duration) -> Result<Own, GitError> {
-    if !git_dir.is_dir() {
-        let _lock = RepositoryLock::take(&git_dir.with_added_extension("lock"), timeout)?;
+    if !files::is_folder(&git_dir) {
+        let _lock = lock::take(&git_dir.with_added_extension("lock"), timeout)?;
         // Another run may have made it while we waited.
-        if !git_dir.is_dir() {
+        if !files::is_folder(&git_dir) {
             let partial = git_dir.with_added_extension("partial");
             // Harmless on what a killed run left.
             Call::local(None, "init")
@@ -527,7 +544,7 @@ fn open_own(git_dir: PathBuf, facts: &RepositoryFacts, timeout: Duration) -> Res
                 .arg(format!("--object-format={}", facts.object_format))
                 .arg(&partial)
                 .run()?;
-            std::fs::rename(&partial, &git_dir).map_err(|e| GitError::io(&git_dir, &e))?;
+            files::rename(&partial, &git_dir)?;
         }
     }
     let objects = facts.objects.display().to_string();
@@ -541,21 +558,19 @@ fn open_own(git_dir: PathBuf, facts: &RepositoryFacts, timeout: Duration) -> Res
 
 /// Clones into a folder beside, then renames: a mirror that is there is whole.
 fn clone(mirror: &Mirror, path: &Path, name: &str, timeout: Duration) -> Result<(), GitError> {
-    let _lock = RepositoryLock::take(&mirror.lock, timeout)?;
-    if path.is_dir() {
+    let _lock = lock::take(&mirror.lock, timeout)?;
+    if files::is_folder(path) {
         return Ok(());
     }
     let partial = path.with_added_extension("partial");
-    if partial.exists() {
-        std::fs::remove_dir_all(&partial).map_err(|e| GitError::io(&partial, &e))?;
-    }
+    files::remove(&partial)?;
     Call::network(None, "clone", timeout)
         .args(["--quiet", "--bare", "--template=", "--"])
         .arg(&mirror.url)
         .arg(&partial)
         .run()
         .map_err(|error| unreachable_error(error, name))?;
-    std::fs::rename(&partial, path).map_err(|e| GitError::io(path, &e))
+    files::rename(&partial, path)
 }
 
 fn unreachable_error(error: GitError, name: &str) -> GitError {
@@ -602,7 +617,8 @@ fn parse_commits(output: &[u8]) -> Vec<Commit> {
 /// `https://…`, `ssh://…`, `file://…` or `host:path`, as git tells them from paths.
 fn is_url(source: &str) -> bool {
     let before_slash = source.split('/').next().unwrap_or("");
-    source.contains("://") || (before_slash.contains(':') && !Path::new(source).exists())
+    source.contains("://")
+        || (before_slash.contains(':') && files::facts(Path::new(source)).is_none())
 }
 
 /// `https://user:secret@host/x` as `https://host/x`.

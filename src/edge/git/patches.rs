@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use super::error::GitError;
-use super::lock::RepositoryLock;
 use super::program::Call;
-use super::{Commit, Oid, Repository, list_commits, parse_commits};
+use super::{Commit, Oid, Repository, files, list_commits, lock, parse_commits};
 
 /// Bytes of an mbox.
 pub const MBOX_BYTES_MAX: u64 = 64 << 20;
@@ -41,21 +40,20 @@ impl Repository {
             path: path.clone(),
             why,
         };
-        let facts = std::fs::metadata(mbox).map_err(|e| bad(e.to_string()))?;
-        if !facts.is_file() {
+        let missing = || bad("there is no such file".to_owned());
+        let mbox = files::resolve(mbox)?.ok_or_else(missing)?;
+        let facts = files::facts(&mbox).ok_or_else(missing)?;
+        if !facts.is_file {
             return Err(bad("it is not a file".to_owned()));
         }
-        if facts.len() > MBOX_BYTES_MAX {
+        if facts.bytes > MBOX_BYTES_MAX {
             return Err(bad(format!("it is longer than {MBOX_BYTES_MAX} bytes")));
         }
-        let mbox = std::fs::canonicalize(mbox).map_err(|e| bad(e.to_string()))?;
         // The index and the mails. One at a time, so that what a killed run left goes away here.
         let scratch = self.own.git_dir.join("apply");
-        let _lock = RepositoryLock::take(&self.own.git_dir.join("apply.lock"), self.timeout)?;
-        if scratch.exists() {
-            std::fs::remove_dir_all(&scratch).map_err(|e| GitError::io(&scratch, &e))?;
-        }
-        std::fs::create_dir(&scratch).map_err(|e| GitError::io(&scratch, &e))?;
+        let _lock = lock::take(&self.own.git_dir.join("apply.lock"), self.timeout)?;
+        files::remove(&scratch)?;
+        files::make_dir(&scratch)?;
         let mails = self.split(&mbox, &scratch, &bad)?;
 
         let index = scratch.join("index");
@@ -68,7 +66,7 @@ impl Repository {
                 .args(["--cached", "--whitespace=nowarn", "-"])
                 .stdin(mail.diff.clone())
                 .output()?;
-            if !applied.status.success() {
+            if !applied.is_success() {
                 let words = applied.words();
                 return Err(GitError::PatchFails {
                     number: i + 1,
@@ -159,7 +157,7 @@ impl Repository {
         bad: &dyn Fn(String) -> GitError,
     ) -> Result<Vec<Mail>, GitError> {
         let mails_dir = scratch.join("mails");
-        std::fs::create_dir(&mails_dir).map_err(|e| GitError::io(&mails_dir, &e))?;
+        files::make_dir(&mails_dir)?;
         let count = self
             .own
             .writing("mailsplit")
@@ -169,7 +167,7 @@ impl Repository {
             .arg("--")
             .arg(mbox)
             .output()?;
-        if !count.status.success() {
+        if !count.is_success() {
             return Err(bad(format!("it is not an mbox: {}", count.words())));
         }
         let count = String::from_utf8_lossy(&count.stdout);
@@ -267,7 +265,7 @@ fn read_id(call: Call) -> Result<Oid, GitError> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<u8>, GitError> {
-    std::fs::read(path).map_err(|e| GitError::io(path, &e))
+    files::read(path, MBOX_BYTES_MAX as usize)
 }
 
 #[cfg(test)]
@@ -303,7 +301,7 @@ mod tests {
             opened.tree_digest(&patched.id, &paths).unwrap().key
         );
         let src = repo.dir.path().join("src");
-        opened.checkout(&patched.id, &src, false).unwrap();
+        repo.check_out(&mut opened, &patched.id, false);
         assert_eq!(
             std::fs::read_to_string(src.join("block/nbd.c")).unwrap(),
             "one\n2\n3\n"
@@ -374,7 +372,7 @@ mod tests {
             assert!(error.starts_with("cannot read the patches in"), "{error}");
             assert!(error.contains(part), "{error}");
         };
-        check("No such file");
+        check("there is no such file");
         std::fs::write(&path, "").unwrap();
         check("empty mbox");
         std::fs::write(&path, "just words\n").unwrap();

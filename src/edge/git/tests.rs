@@ -1,4 +1,4 @@
-//! The tests of the git edge, against real repositories that it makes, and their helper.
+//! Tests of the git edge, against real repositories that they make.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -7,6 +7,8 @@ use std::time::SystemTime;
 
 use super::program::tests::STARTED;
 use super::*;
+use crate::machine::host::Cancel;
+use crate::machine::host::local::LocalHost;
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -71,6 +73,36 @@ impl TestRepo {
 
     pub fn open(&self) -> Repository {
         Repository::open(self.path().to_str().unwrap(), &self.mirrors(), TIMEOUT).unwrap()
+    }
+
+    /// Checks a commit out into `src` beside the repository, on this machine.
+    pub fn check_out(&self, opened: &mut Repository, commit: &Oid, clean: bool) -> Checkout {
+        self.try_check_out(opened, commit, clean).unwrap()
+    }
+
+    pub fn try_check_out(
+        &self,
+        opened: &mut Repository,
+        commit: &Oid,
+        clean: bool,
+    ) -> Result<Checkout, GitError> {
+        let sources = opened.sources(commit)?;
+        let folder = WorkFolder {
+            src: self.dir.path().join("src"),
+            state: self.dir.path().join("checkout"),
+        };
+        let machine = self.dir.path().join("machine");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.unwrap().block_on(async {
+            let host = LocalHost::new("here")?;
+            let cancel = Cancel::never();
+            let git_dir = sources.deliver(&host, &machine, &cancel).await?;
+            sources
+                .check_out(&host, &git_dir, &folder, clean, &cancel)
+                .await
+        })
     }
 
     /// The last commit as an mbox beside the repository; then it is dropped.
@@ -428,9 +460,7 @@ fn a_submodule_is_a_warning() {
     repo.git(&["commit", "-q", "-m", "submodule"]);
     let mut opened = repo.open();
     let id = opened.resolve("main").unwrap().id;
-    let checkout = opened
-        .checkout(&id, &repo.dir.path().join("src"), false)
-        .unwrap();
+    let checkout = repo.check_out(&mut opened, &id, false);
     assert_eq!(checkout.submodules, ["roms/edk2"]);
     assert!(
         checkout
@@ -460,9 +490,7 @@ fn a_repository_in_place_is_never_written_to() {
         .unwrap();
     opened.changed_paths(&head.parents[0], &head.id).unwrap();
     let patched = opened.apply(&head, &mbox).unwrap();
-    opened
-        .checkout(&patched.id, &repo.dir.path().join("src"), false)
-        .unwrap();
+    repo.check_out(&mut opened, &patched.id, false);
     opened.resolve("nothing").unwrap_err();
     assert_unchanged(&before, &listing(&repo.path()));
 }
@@ -482,9 +510,7 @@ fn a_shallow_clone_says_so() {
     opened
         .tree_digest(&head.id, &patterns(&["block/**"]))
         .unwrap();
-    opened
-        .checkout(&head.id, &repo.dir.path().join("src"), false)
-        .unwrap();
+    repo.check_out(&mut opened, &head.id, false);
     let error = opened
         .range(&format!("{full}..main"))
         .unwrap_err()
@@ -618,7 +644,7 @@ fn a_repository_s_own_configuration_runs_nothing() {
         .unwrap();
     opened.changed_paths(&head.parents[0], &head.id).unwrap();
     let src = repo.dir.path().join("src");
-    opened.checkout(&head.id, &src, true).unwrap();
+    repo.check_out(&mut opened, &head.id, true);
     assert!(!sign.exists());
     let text = std::fs::read_to_string(src.join("block/nbd.c")).unwrap();
     assert_eq!(text, "one\n2\nthree\n");
@@ -638,9 +664,7 @@ fn a_repository_of_another_user_works() {
     opened
         .tree_digest(&head.id, &patterns(&["block/**"]))
         .unwrap();
-    opened
-        .checkout(&head.id, &repo.dir.path().join("src"), false)
-        .unwrap();
+    repo.check_out(&mut opened, &head.id, false);
 }
 
 #[test]
@@ -648,12 +672,10 @@ fn a_worktree_and_sha256_are_repositories_too() {
     let repo = TestRepo::with_history();
     repo.git(&["worktree", "add", "-q", "--detach", "../tree", "v9.0.1"]);
     let tree = repo.dir.path().join("tree");
-    let opened = Repository::open(tree.to_str().unwrap(), &repo.mirrors(), TIMEOUT).unwrap();
+    let mut opened = Repository::open(tree.to_str().unwrap(), &repo.mirrors(), TIMEOUT).unwrap();
     let head = opened.resolve("HEAD").unwrap();
     assert_eq!(head.subject, "make everything");
-    opened
-        .checkout(&head.id, &repo.dir.path().join("src"), false)
-        .unwrap();
+    repo.check_out(&mut opened, &head.id, false);
 
     let other = TestRepo {
         dir: tempfile::tempdir().unwrap(),
@@ -666,9 +688,7 @@ fn a_worktree_and_sha256_are_repositories_too() {
     let head = opened.resolve("main").unwrap();
     assert_eq!(head.id.as_str().len(), 64);
     opened.tree_digest(&head.id, &patterns(&["a/*"])).unwrap();
-    opened
-        .checkout(&head.id, &other.dir.path().join("src"), false)
-        .unwrap();
+    other.check_out(&mut opened, &head.id, false);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The content key of a part of a tree, read through one long-lived `git cat-file`.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout};
+use std::io::{BufRead, Read};
 use std::rc::Rc;
 
 use super::error::GitError;
@@ -10,6 +9,7 @@ use super::{Oid, Own};
 
 use crate::base::key::{Key, KeyHasher};
 use crate::base::pattern::{MatchState, Pattern};
+use crate::machine::host::local::blocking::Conversation;
 
 /// Bytes of one folder's object (about a million entries).
 const TREE_BYTES_MAX: u64 = 64 << 20;
@@ -116,6 +116,11 @@ impl Trees {
                 .filter(|&i| !outcome.matched[i])
                 .collect(),
         })
+    }
+
+    /// The tree of a commit.
+    pub fn root(&mut self, commit: &Oid) -> Result<Oid, GitError> {
+        Ok(self.read(&format!("{commit}^{{tree}}"))?.0)
     }
 
     /// The outcome of a folder that is entered with `states`; `bytes` where it was read already.
@@ -254,36 +259,21 @@ fn parse_tree(mut bytes: &[u8], id_bytes: usize) -> Option<Vec<TreeEntry>> {
 }
 
 /// A running `git cat-file --batch`.
-struct CatFile {
-    child: Child,
-    /// None only while it is being ended.
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
-}
+struct CatFile(Conversation);
 
 impl CatFile {
     fn start(own: &Own) -> Result<CatFile, GitError> {
-        let mut child = own.reading("cat-file").arg("--batch").spawn()?;
-        match (child.stdin.take(), child.stdout.take()) {
-            (Some(stdin), Some(stdout)) => Ok(CatFile {
-                child,
-                stdin: Some(stdin),
-                stdout: BufReader::new(stdout),
-            }),
-            _ => Err(cat_file_failed("it was started without pipes")),
-        }
+        let call = own.reading("cat-file").arg("--batch");
+        Ok(CatFile(call.talk()?))
     }
 
     fn read_tree(&mut self, name: &str) -> Result<(Oid, Vec<u8>), GitError> {
         let broken = |error: std::io::Error| cat_file_failed(&error.to_string());
-        if let Some(stdin) = &mut self.stdin {
-            stdin
-                .write_all(format!("{name}\n").as_bytes())
-                .map_err(broken)?;
-        }
+        let stdout = self.0.ask(name).map_err(broken)?;
         let mut head = String::new();
         // An answer's head is an id, a type and a size, or the name and `missing`.
-        (&mut self.stdout)
+        stdout
+            .by_ref()
             .take(4096)
             .read_line(&mut head)
             .map_err(broken)?;
@@ -307,19 +297,10 @@ impl CatFile {
             });
         }
         let mut bytes = vec![0; size as usize + 1];
-        self.stdout.read_exact(&mut bytes).map_err(broken)?;
+        stdout.read_exact(&mut bytes).map_err(broken)?;
         // The newline that ends an answer.
         bytes.pop();
         Ok((id, bytes))
-    }
-}
-
-impl Drop for CatFile {
-    fn drop(&mut self) {
-        // It ends when its input does, unless it is in the midst of an answer.
-        self.stdin = None;
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -92,7 +92,7 @@ pub enum AttemptOutcome {
     Refused,
     Failed,
     Timeout,
-    /// Stopped by the user: no fault of the step.
+    /// Stopped by the user, or by something around the step, such as a program that was killed: no fault of the step.
     Interrupted,
 }
 

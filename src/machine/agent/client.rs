@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 
 use super::protocol::{CallId, FromAgent, LockId, Reply, Request, ToAgent};
 use crate::machine::host::{
-    Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind, Lock,
-    Output, Probed, ServiceId, Wait,
+    Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind,
+    HostFacts, Lock, Output, Probed, ServiceId, Wait,
 };
 
 /// A host that an agent serves.
@@ -285,6 +285,10 @@ macro_rules! expect {
 impl Host for AgentHost {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn facts(&self) -> Wait<'_, Result<HostFacts, HostError>> {
+        Box::pin(async move { expect!(self.ask(Request::Facts).await, Reply::Facts) })
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::machine::host::{
-    Command, FileOp, FileReply, Holder, HostError, Output, Probed, ServiceId,
+    Command, FileOp, FileReply, Holder, HostError, HostFacts, Output, Probed, ServiceId,
 };
 
 /// Changes when a message changes its form: both sides must have the same.
@@ -45,6 +45,7 @@ pub struct LockId(pub u64);
 /// One method of [`crate::machine::host::Host`] each, but for `Unlock`.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
+    Facts,
     Files(Vec<FileOp>),
     Run(Command),
     Start(Command),
@@ -59,6 +60,7 @@ pub enum Request {
 /// The answer to the request of the same name.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Reply {
+    Facts(Result<HostFacts, HostError>),
     Files(Vec<Result<FileReply, HostError>>),
     Run(Result<Output, HostError>),
     Start(Result<ServiceId, HostError>),

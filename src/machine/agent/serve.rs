@@ -104,6 +104,7 @@ impl Agent {
     async fn answer(&self, request: Request, tell: &dyn Fn(&str), cancel: Cancel) -> Reply {
         let host = &self.host;
         match request {
+            Request::Facts => Reply::Facts(host.facts().await),
             Request::Files(ops) => Reply::Files(host.files(ops).await),
             Request::Run(command) => Reply::Run(host.run(command, cancel).await),
             Request::Start(command) => Reply::Start(host.start(command).await),

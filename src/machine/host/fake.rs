@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
-    ServiceId, Wait,
+    Cancel, Command, FileFacts, FileOp, FileReply, Holder, Host, HostError, HostErrorKind,
+    HostFacts, Lock, Output, ServiceId, Wait,
 };
 use crate::base::key::Key;
 use crate::base::sample::Ended;
@@ -193,6 +193,79 @@ impl FakeHost {
                 Ok(FileReply::Done)
             }
             FileOp::Which { program } => Ok(FileReply::Path(Path::new("/usr/bin").join(program))),
+            FileOp::ReadAt {
+                path,
+                offset,
+                bytes_max,
+            } => {
+                let bytes = files.get(&path).ok_or_else(|| missing(&path))?;
+                let rest = bytes.get(offset as usize..).unwrap_or_default();
+                Ok(FileReply::Bytes(rest[..rest.len().min(bytes_max)].to_vec()))
+            }
+            FileOp::Facts { path } => {
+                let bytes = files.get(&path).map(Vec::len);
+                let is_folder = files
+                    .keys()
+                    .any(|file| file != &path && file.starts_with(&path));
+                if bytes.is_none() && !is_folder {
+                    return Err(missing(&path));
+                }
+                Ok(FileReply::Facts(FileFacts {
+                    is_file: bytes.is_some(),
+                    is_folder,
+                    bytes: bytes.unwrap_or(0) as u64,
+                    modified_ms: 0,
+                }))
+            }
+            FileOp::Resolve { path } => Ok(FileReply::Path(path)),
+            FileOp::Rename { from, to } => {
+                self.note(format!("rename {} {}", from.display(), to.display()));
+                let moved: Vec<PathBuf> = files
+                    .keys()
+                    .filter(|file| file.starts_with(&from))
+                    .cloned()
+                    .collect();
+                if moved.is_empty() {
+                    return Err(missing(&from));
+                }
+                for path in moved {
+                    let rest = path.strip_prefix(&from).unwrap_or(Path::new("")).to_owned();
+                    let new = match rest.as_os_str().is_empty() {
+                        true => to.clone(),
+                        false => to.join(rest),
+                    };
+                    if let Some(bytes) = files.remove(&path) {
+                        files.insert(new, bytes);
+                    }
+                }
+                Ok(FileReply::Done)
+            }
+            FileOp::KeepArtifact {
+                from,
+                files: names,
+                into,
+                ..
+            } => {
+                let mut hasher = blake3::Hasher::new();
+                let mut contents = Vec::new();
+                for name in names {
+                    let path = from.join(&name);
+                    let bytes = files.get(&path).ok_or_else(|| missing(&path))?.clone();
+                    hasher.update(name.as_bytes());
+                    hasher.update(&bytes);
+                    contents.push((path.file_name().unwrap_or_default().to_owned(), bytes));
+                }
+                let mut key = [0; 16];
+                key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+                let folder = into.join(Key(key).to_string());
+                self.note(format!("keep {}", folder.display()));
+                files.extend(
+                    contents
+                        .into_iter()
+                        .map(|(name, bytes)| (folder.join(name), bytes)),
+                );
+                Ok(FileReply::Digest(Key(key)))
+            }
             FileOp::Digest { path } => {
                 let bytes = files.get(&path).ok_or_else(|| missing(&path))?;
                 let mut key = [0; 16];
@@ -218,6 +291,16 @@ pub fn printed(stdout: impl Into<Vec<u8>>) -> Output {
 impl Host for FakeHost {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn facts(&self) -> Wait<'_, Result<HostFacts, HostError>> {
+        Box::pin(async {
+            Ok(HostFacts {
+                cpus: 1,
+                is_root: false,
+                state: None,
+            })
+        })
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {

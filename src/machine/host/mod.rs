@@ -26,6 +26,9 @@ pub trait Host {
     /// The machine's name in the matrix.
     fn name(&self) -> &str;
 
+    /// What the machine says of itself.
+    fn facts(&self) -> Wait<'_, Result<HostFacts, HostError>>;
+
     /// Carries out file operations in order, in one round trip. Each has its own result; a failed
     /// one does not stop the next.
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>>;
@@ -74,6 +77,15 @@ pub trait Host {
     /// Ends the processes that a `matrix` which is no longer alive left on the machine. Returns a
     /// line about each. The caller holds the lock.
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
+}
+
+/// Carries out one file operation.
+pub async fn file(host: &dyn Host, op: FileOp) -> Result<FileReply, HostError> {
+    let reply = host.files(vec![op]).await.pop();
+    reply.unwrap_or_else(|| {
+        let message = format!("`{}` gave no answer about a file", host.name());
+        Err(HostError::new(HostErrorKind::Other, message))
+    })
 }
 
 /// The machine's lock. Dropping it gives it back, a moment later where the host is elsewhere.
@@ -208,6 +220,41 @@ pub enum FileOp {
         #[serde(with = "serial::path")]
         path: PathBuf,
     },
+    /// At most `bytes_max` bytes from `offset` on; fewer only at the end of the file.
+    ReadAt {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+        offset: u64,
+        bytes_max: usize,
+    },
+    /// What is at a path; links are followed.
+    Facts {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
+    /// The absolute path without links.
+    Resolve {
+        #[serde(with = "serial::path")]
+        path: PathBuf,
+    },
+    /// Replaces what is at `to`; the folder is synced.
+    Rename {
+        #[serde(with = "serial::path")]
+        from: PathBuf,
+        #[serde(with = "serial::path")]
+        to: PathBuf,
+    },
+    /// Copies files (paths below `from`) into the folder `into/DIGEST`, each under its own name. They are synced
+    /// and renamed into place: a crash leaves all of them or none.
+    KeepArtifact {
+        #[serde(with = "serial::path")]
+        from: PathBuf,
+        files: Vec<String>,
+        /// Regular expressions: what matches is no content.
+        volatile: Vec<String>,
+        #[serde(with = "serial::path")]
+        into: PathBuf,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,6 +264,30 @@ pub enum FileReply {
     Names(Vec<String>),
     Path(#[serde(with = "serial::path")] PathBuf),
     Digest(crate::base::key::Key),
+    Facts(FileFacts),
+}
+
+/// What is at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileFacts {
+    pub is_file: bool,
+    pub is_folder: bool,
+    /// Of a file's content.
+    pub bytes: u64,
+    /// Last change, in milliseconds since 1970-01-01 UTC.
+    pub modified_ms: i64,
+}
+
+/// What a machine says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// Processors that steps may use.
+    pub cpus: usize,
+    /// Whether steps run as root.
+    pub is_root: bool,
+    /// Where the machine keeps builds, artifacts and work folders; None where it shares the state folder of the
+    /// orchestrator.
+    pub state: Option<PathBuf>,
 }
 
 /// A command to run: an argv, never a shell line.

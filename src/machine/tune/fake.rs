@@ -14,8 +14,8 @@ use super::SMT_CONTROL;
 use crate::base::key::Key;
 use crate::base::sample::Ended;
 use crate::machine::host::{
-    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, Lock, Output,
-    ServiceId, Wait,
+    Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, HostFacts, Lock,
+    Output, ServiceId, Wait,
 };
 
 /// In the root folder, while a file is replaced.
@@ -158,9 +158,7 @@ impl FakeRoot {
             FileOp::Digest { path } => fs::read(self.real(&path))
                 .map(|bytes| FileReply::Digest(Key::of(&bytes)))
                 .map_err(|e| failed(&path, e)),
-            FileOp::Link { .. } | FileOp::Which { .. } => {
-                Err(error("the fake cannot do this", HostErrorKind::Other))
-            }
+            _ => Err(error("the fake cannot do this", HostErrorKind::Other)),
         }
     }
 
@@ -340,6 +338,16 @@ fn select(choices: &str, wanted: &str) -> Option<String> {
 impl Host for FakeRoot {
     fn name(&self) -> &str {
         "fake"
+    }
+
+    fn facts(&self) -> Wait<'_, Result<HostFacts, HostError>> {
+        Box::pin(async {
+            Ok(HostFacts {
+                cpus: 1,
+                is_root: true,
+                state: None,
+            })
+        })
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {

@@ -4,6 +4,7 @@
 //! its seed, and `MATRIX_SEED=N` runs that history alone.
 
 use std::cell::OnceCell;
+use std::path::Path;
 use std::rc::Weak;
 use std::time::Duration;
 
@@ -285,7 +286,7 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
     }
     let wanted = VersionRequest::default();
     let versions = Versions::resolve(&matrix, &wanted, state, state).unwrap();
-    let artifacts = Artifacts::new(state);
+    let artifacts = Artifacts::default();
     let planner = Planner::new(
         &matrix,
         &machines,
@@ -304,7 +305,6 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
         seed,
         retries_builds: false,
         arguments: String::new(),
-        state,
         readers: &readers,
         monitors: &[],
         writer: inline,

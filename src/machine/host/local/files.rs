@@ -2,20 +2,22 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 
+use super::artifact;
 use crate::base::key::Key;
-use crate::machine::host::{FileOp, FileReply, HostError, HostErrorKind};
+use crate::machine::host::{FileFacts, FileOp, FileReply, HostError, HostErrorKind};
 
 /// Names in one folder.
 const NAMES_MAX: usize = 1_000_000;
@@ -29,7 +31,12 @@ const READ_AT_ONCE_BYTES_MAX: usize = 64 << 10;
 /// at is nearly always in memory, and cheaper done than handed over.
 pub fn may_take_long(op: &FileOp) -> bool {
     match op {
-        FileOp::Replace { .. } | FileOp::Remove { .. } | FileOp::Digest { .. } => true,
+        FileOp::Replace { .. }
+        | FileOp::Remove { .. }
+        | FileOp::Digest { .. }
+        | FileOp::ReadAt { .. }
+        | FileOp::Rename { .. }
+        | FileOp::KeepArtifact { .. } => true,
         FileOp::Read { path, bytes_max } => {
             let is_kernels = path.starts_with("/proc") || path.starts_with("/sys");
             *bytes_max > READ_AT_ONCE_BYTES_MAX && !is_kernels
@@ -39,6 +46,8 @@ pub fn may_take_long(op: &FileOp) -> bool {
         | FileOp::List { .. }
         | FileOp::MakeDir { .. }
         | FileOp::Link { .. }
+        | FileOp::Facts { .. }
+        | FileOp::Resolve { .. }
         | FileOp::Which { .. } => false,
     }
 }
@@ -58,6 +67,22 @@ pub fn carry_out(op: FileOp) -> Result<FileReply, HostError> {
         FileOp::Remove { path } => remove(&path).map(done),
         FileOp::Link { path, target } => link(&path, &target).map(done),
         FileOp::Digest { path } => digest(&path).map(FileReply::Digest),
+        FileOp::ReadAt {
+            path,
+            offset,
+            bytes_max,
+        } => read_at(&path, offset, bytes_max).map(FileReply::Bytes),
+        FileOp::Facts { path } => facts(&path).map(FileReply::Facts),
+        FileOp::Resolve { path } => fs::canonicalize(&path)
+            .map_err(failed("find", &path))
+            .map(FileReply::Path),
+        FileOp::Rename { from, to } => rename(&from, &to).map(done),
+        FileOp::KeepArtifact {
+            from,
+            files,
+            volatile,
+            into,
+        } => artifact::keep(&from, &files, &volatile, &into).map(FileReply::Digest),
         FileOp::Which { program } => Err(HostError::new(
             HostErrorKind::Other,
             format!("`{program}` is looked up by the host, not among its files"),
@@ -93,6 +118,35 @@ fn read(path: &Path, bytes_max: usize) -> Result<Vec<u8>, HostError> {
         return Err(HostError::new(HostErrorKind::TooLarge, message));
     }
     Ok(bytes)
+}
+
+fn read_at(path: &Path, offset: u64, bytes_max: usize) -> Result<Vec<u8>, HostError> {
+    let carry_out = || -> io::Result<Vec<u8>> {
+        let mut file = open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max as u64).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    carry_out().map_err(failed("read", path))
+}
+
+fn facts(path: &Path) -> Result<FileFacts, HostError> {
+    let facts = fs::metadata(path).map_err(failed("look at", path))?;
+    let modified = facts.modified().ok();
+    let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(FileFacts {
+        is_file: facts.is_file(),
+        is_folder: facts.is_dir(),
+        bytes: facts.len(),
+        modified_ms: since.map_or(0, |since| since.as_millis() as i64),
+    })
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), HostError> {
+    fs::rename(from, to)
+        .and_then(|()| File::open(folder_of(to))?.sync_all())
+        .map_err(failed("rename", from))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), HostError> {

@@ -1,5 +1,7 @@
 //! The local host: processes, files and the lock of the machine that `matrix` runs on.
 
+mod artifact;
+pub mod blocking;
 mod files;
 mod lock;
 mod output;
@@ -25,8 +27,8 @@ pub use self::tree::OwnChild;
 use self::tree::Owner;
 use self::tree::now_ticks;
 use super::{
-    Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind, Lock,
-    Output, Probed, ServiceId, Wait,
+    Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind,
+    HostFacts, Lock, Output, Probed, ServiceId, Wait,
 };
 use crate::base::sample::Ended;
 
@@ -46,6 +48,8 @@ pub struct LocalHost {
     lock: PathBuf,
     /// Journals of the machine.
     state: PathBuf,
+    /// Where builds, artifacts and work folders are; None: where the orchestrator says.
+    work: Option<PathBuf>,
     grace: Duration,
     services: RefCell<BTreeMap<ServiceId, Service>>,
     services_started: Cell<u64>,
@@ -67,6 +71,7 @@ impl LocalHost {
             environment: Arc::new(BaseEnvironment::of_this_process()),
             lock: lock::path_default(),
             state: state::folder(None),
+            work: None,
             grace: GRACE,
             services: RefCell::default(),
             services_started: Cell::new(0),
@@ -77,6 +82,12 @@ impl LocalHost {
     pub fn with_lock(mut self, path: impl Into<PathBuf>) -> LocalHost {
         self.lock = path.into();
         self.state = state::folder(Some(&self.lock));
+        self
+    }
+
+    /// A state folder of its own, instead of the orchestrator's.
+    pub fn with_state(mut self, path: impl Into<PathBuf>) -> LocalHost {
+        self.work = Some(path.into());
         self
     }
 
@@ -150,6 +161,16 @@ fn carry_out(ops: Vec<FileOp>, environment: &BaseEnvironment) -> Vec<Result<File
 impl Host for LocalHost {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn facts(&self) -> Wait<'_, Result<HostFacts, HostError>> {
+        Box::pin(async {
+            Ok(HostFacts {
+                cpus: std::thread::available_parallelism().map_or(1, usize::from),
+                is_root: rustix::process::geteuid().is_root(),
+                state: self.work.clone(),
+            })
+        })
     }
 
     fn files(&self, ops: Vec<FileOp>) -> Wait<'_, Vec<Result<FileReply, HostError>>> {

@@ -252,7 +252,7 @@ fn kill(child: &mut Child, mut tree: Tree) {
     let _ = child.try_wait();
 }
 
-fn ended(status: ExitStatus) -> Ended {
+pub(super) fn ended(status: ExitStatus) -> Ended {
     match (status.code(), status.signal()) {
         (Some(code), _) => Ended::from_status(code),
         (None, signal) => Ended::Signal(signal.unwrap_or(0)),
@@ -261,7 +261,7 @@ fn ended(status: ExitStatus) -> Ended {
 
 /// No `pre_exec`, an absolute program: std then takes posix_spawn, which does not copy our page
 /// tables.
-fn spawn(
+pub(super) fn spawn(
     command: &Command,
     environment: &BaseEnvironment,
     owner: &Owner,
