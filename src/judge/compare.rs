@@ -331,7 +331,11 @@ impl Analysis {
     pub fn half_width(&self, alpha: f64, share: f64) -> f64 {
         let Estimate { shift, df, .. } = self.estimate;
         let own = self.estimate.half_width(alpha / self.times);
-        let p = self.none.p(share);
+        // That two modes may do the same makes a shift less certain, but no less exactly known.
+        let p = match self.none.p(share) {
+            p if p <= 0.05 => self.none.own,
+            p => p,
+        };
         // A smaller p-value than the estimate's narrows the interval only where it is small.
         let is_told = p <= UNCERTAIN || p > self.estimate.p(0.0) * self.times;
         // Twice the error where p says that the shift is half as many of them.
