@@ -6,6 +6,7 @@ mod bisect;
 mod calibrate;
 mod diff;
 mod explain;
+mod export;
 mod gc;
 mod history;
 mod install;
@@ -70,6 +71,8 @@ enum Verb {
     Explain(explain::ExplainArgs),
     /// Show what is stored: medians with their spread, axes in rows and columns
     Show(pivot::ShowArgs),
+    /// Write all stored samples as CSV or JSON lines, for other programs
+    Export(export::ExportArgs),
     /// Judge what is stored
     Compare(run::CompareArgs),
     /// Show the course of cells: sparkline, change points, environments, what is accepted
@@ -217,6 +220,7 @@ pub fn main() -> ExitCode {
         Verb::Plan(args) => plan::plan(args),
         Verb::Explain(args) => explain::explain(args),
         Verb::Show(args) => pivot::show(args),
+        Verb::Export(args) => export::export(args),
         Verb::Compare(args) => run::compare(args),
         Verb::History(args) => history::history(args),
         Verb::Changes(args) => history::changes(args),

@@ -26,3 +26,20 @@ impl Table {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
+
+/// A table that is written as it grows.
+pub struct Stream<W: std::io::Write>(Writer<W>);
+
+impl<W: std::io::Write> Stream<W> {
+    pub fn new(out: W) -> Stream<W> {
+        Stream(Writer::from_writer(out))
+    }
+
+    pub fn row(&mut self, fields: &[impl AsRef<[u8]>]) -> std::io::Result<()> {
+        self.0.write_record(fields).map_err(std::io::Error::from)
+    }
+
+    pub fn finish(mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}

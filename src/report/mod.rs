@@ -6,6 +6,7 @@ pub mod changes;
 pub mod columns;
 pub mod csv;
 pub mod diagnose;
+pub mod export;
 pub mod pivot;
 pub mod rows;
 pub mod template;

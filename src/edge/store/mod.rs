@@ -7,6 +7,7 @@
 mod beside;
 mod builds;
 mod error;
+mod export;
 mod history;
 mod live;
 mod logs;
@@ -32,6 +33,7 @@ pub use beside::{
     MARK_SEPARATOR, MONITOR_VALUES_MAX, MarkKind, Monitored, SampleContext, SampleMark,
 };
 pub use error::{StoreError, StoreErrorKind};
+pub use export::ExportedSample;
 pub use history::{PastPoint, Position, SessionSpan, Unsaved, VersionCommit};
 pub use live::{LIVE_BYTES_MAX, LiveSetup};
 pub use logs::LOG_BYTES_MAX;
