@@ -226,8 +226,15 @@ pub fn causes(mut changes: Vec<CellChange>) -> Vec<Cause> {
 fn share(places: &[VersionPlace], other: &VersionPlace) -> f64 {
     let own = places
         .iter()
-        .find(|own| own.after < other.at && other.at <= own.at);
+        .find(|own| is_same(own, other) || own.after < other.at && other.at <= own.at);
     own.map_or(0.0, |own| own.share)
+}
+
+/// Whether two series name the same pair of versions. What is no commit stands where it was first measured, and cells are
+/// measured one after the other: the times of one pair differ from series to series.
+fn is_same(a: &VersionPlace, b: &VersionPlace) -> bool {
+    let names = |place: &VersionPlace| (place.before.clone(), place.version.clone());
+    a.at == b.at || names(a) == names(b) && a.after < b.at && b.after < a.at
 }
 
 /// The places of a cause with their joint posterior, in their order: the product over cells. Metrics of one cell are measured
@@ -242,7 +249,7 @@ fn joint(cells: &[CellChange]) -> Vec<VersionPlace> {
         .flat_map(|change| change.places.clone())
         .collect();
     places.sort_by_key(|place| place.at);
-    places.dedup_by_key(|place| place.at);
+    places.dedup_by(|a, b| is_same(a, b));
     let log = |place: &VersionPlace| -> f64 {
         let of_change = |change: &CellChange| {
             let metrics = of_cell.get(&(&*change.machine, &*change.cell)).copied();
@@ -383,6 +390,23 @@ mod tests {
         assert_eq!(effects, [("iops", 2), ("lat", 1)]);
         assert!((both.effects[0].ratio.unwrap() - 0.85).abs() < 1e-12);
         assert_eq!(both.surroundings, ["kernel"]);
+    }
+
+    #[test]
+    fn versions_that_are_no_commits_are_one_place_whenever_a_cell_was_measured() {
+        let mut later = change("b", "iops", &[(20, 1.0)], 0.9);
+        for place in &mut later.places {
+            (place.after.ms, place.at.ms) = (1_950, 2_050);
+        }
+        let mut sooner = change("a", "iops", &[(20, 1.0)], 0.9);
+        for place in &mut sooner.places {
+            (place.after.ms, place.at.ms) = (1_900, 2_000);
+        }
+        for changes in [[sooner.clone(), later.clone()], [later, sooner]] {
+            let found = causes(changes.into());
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert_eq!(found[0].set, ["c20"]);
+        }
     }
 
     #[test]
