@@ -406,7 +406,7 @@ fn documented_events(docs: &str, events: &str) {
         let name = event["event"].as_str().unwrap().to_owned();
         let keys: BTreeSet<String> = event.as_object().unwrap().keys().cloned().collect();
         let mut expected = documented[&name].clone();
-        expected.insert("event".to_owned());
+        expected.extend(["event", "time"].map(str::to_owned));
         assert_eq!(keys, expected, "{name}");
         seen.insert(name);
     }

@@ -634,6 +634,7 @@ impl Decoder<'_> {
                 .and_then(|n| n.percent(self.problems));
             let when = self.optional_expr(&mut table, "when");
             let optional = self.boolean(&mut table, "optional");
+            let deterministic = self.boolean(&mut table, "deterministic");
             table.finish(self.problems);
             metrics.extend(from.map(|from| MetricDecl {
                 name: name.value.to_owned(),
@@ -643,6 +644,7 @@ impl Decoder<'_> {
                 min_effect,
                 when,
                 optional,
+                deterministic,
                 span: name.span,
             }));
         }

@@ -356,6 +356,8 @@ pub struct MetricDecl {
     pub when: Option<Expr>,
     /// An output without it costs this reading, not the others.
     pub optional: bool,
+    /// The same version always gives the same value: one difference is a change.
+    pub deterministic: bool,
     pub span: Span,
 }
 

@@ -91,8 +91,12 @@ impl Policy {
 /// Whether a comparison may be measured again, or further: it is neither shown to be the same nor deterministic, where a
 /// rerun would tell nothing new.
 pub fn is_open(comparison: &Comparison) -> bool {
-    let exact = comparison.ci95.is_some_and(|[low, high]| low == high);
-    comparison.p.is_some() && comparison.verdict != Verdict::Same && !exact
+    comparison.p.is_some() && comparison.verdict != Verdict::Same && !is_exact(comparison)
+}
+
+/// Whether both sides are known to have no noise.
+fn is_exact(comparison: &Comparison) -> bool {
+    comparison.ci95.is_some_and(|[low, high]| low == high)
 }
 
 /// The findings that a stage affords, as indices into their [`verdict::evidence`] of all samples so far: the most
@@ -173,7 +177,8 @@ pub struct Decision {
 /// In one family many true effects among the last, each of them a discovery, would raise the threshold for the
 /// others, which may all be nulls. How cells spread is told by all first rounds together.
 ///
-/// What is to be confirmed and was not gets no more than [`Verdict::Suspected`]: also what was given up, which refutes nothing. Its
+/// What is to be confirmed and was not gets no more than [`Verdict::Suspected`], but for what has no noise: fresh rounds of
+/// that would tell nothing new. It is also the verdict of what was given up, which refutes nothing. Its
 /// interval is that of its first rounds, at the level that holds for what was chosen (1 − 0.05·R/m for R chosen of
 /// m: Benjamini & Yekutieli, 2005). What was found may be lost: where another metric of the same cells is still open it is
 /// measured further too, and a later look that points the other way takes it back.
@@ -199,7 +204,7 @@ pub fn decide(findings: &[Finding]) -> Vec<Decision> {
         let alpha = 0.05 * again as f64 / family.len().max(1) as f64;
         let screens = judged(&family, &|finding| finding.screen.clone());
         for (i, mut comparison) in family.iter().zip(screens) {
-            if confirms && comparison.verdict.is_change() {
+            if confirms && comparison.verdict.is_change() && !is_exact(&comparison) {
                 comparison.verdict = Verdict::Suspected;
             }
             if findings[*i].is_again {

@@ -281,7 +281,7 @@ impl<'a> Asker<'a> {
             level: LEVEL,
             noise: self.noise(&own, &other),
             between: self.between(&own),
-            deterministic: false,
+            deterministic: declared.deterministic,
         };
         let mut pair = (
             plan.key_of(baseline),

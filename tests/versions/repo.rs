@@ -28,6 +28,7 @@ parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
 repeat  = 4
 [metrics.v]
 better = "lower"
+deterministic = true
 [[compare]]
 axis = "version"
 "#;
