@@ -228,7 +228,7 @@ struct Work<'a> {
 
 /// How a search of one line ended.
 enum Searched {
-    Answer(BisectAnswer),
+    Answer(Box<BisectAnswer>),
     Interrupted,
 }
 
@@ -350,7 +350,7 @@ impl Work<'_> {
                 commits[at].id,
                 count(inside.len() - 2, "commit")
             ));
-            outer = Some((answer, curve));
+            outer = Some((*answer, curve));
             commits = inside;
         }
         Err(Stop::message(format!(
@@ -366,7 +366,7 @@ impl Work<'_> {
         reasons: &mut BTreeMap<usize, String>,
     ) -> Result<Searched, Stop> {
         loop {
-            let at = match search.next() {
+            let at = match search.next_step() {
                 BisectStep::Measure(at) => at,
                 BisectStep::Answer(answer) => return Ok(Searched::Answer(answer)),
                 BisectStep::Stuck(end) => {

@@ -43,7 +43,10 @@ pub struct SampleLine<'a> {
 
 /// Where samples go.
 pub enum Export<W: Write> {
-    Csv { table: Stream<W>, axes: Vec<String> },
+    Csv {
+        table: Box<Stream<W>>,
+        axes: Vec<String>,
+    },
     Lines(W),
 }
 
@@ -58,7 +61,10 @@ impl<W: Write> Export<W> {
         let header = axes.iter().map(column);
         let header: Vec<String> = header.chain(COLUMNS.map(str::to_owned)).collect();
         table.row(&header)?;
-        Ok(Export::Csv { table, axes })
+        Ok(Export::Csv {
+            table: Box::new(table),
+            axes,
+        })
     }
 
     pub fn sample(&mut self, line: &SampleLine) -> io::Result<()> {

@@ -328,7 +328,7 @@ fn arrange<'a>(
                 let fits = grid.width(&rows) <= width;
                 let header = grid.columns.iter().map(|label| label.lines().count()).max();
                 let lines = grid.rows.len() + header.unwrap_or(0);
-                fits.then(|| (lines, columns.len(), rows, columns))
+                fits.then_some((lines, columns.len(), rows, columns))
             });
             let best = fitting.min_by_key(|(lines, columns, ..)| (*lines, *columns));
             best.map_or_else(

@@ -210,7 +210,7 @@ impl<'p> Dispatch<'p> {
 
     /// The next action and the slot that is then at it; None while all are, or when there is nothing
     /// that a free one could do.
-    pub fn next(&mut self) -> Option<(usize, Action)> {
+    pub fn next_action(&mut self) -> Option<(usize, Action)> {
         (0..self.slots.len()).find_map(|slot| Some((slot, self.next_of(slot)?)))
     }
 

@@ -274,7 +274,7 @@ pub async fn run(
         if !is_stopped && pool.is_empty() && unwritten.is_empty() && lane.dispatch.is_idle() {
             lane.ask();
         }
-        while let Some((slot, action)) = lane.dispatch.next() {
+        while let Some((slot, action)) = lane.dispatch.next_action() {
             let executor = &executor;
             pool.push(async move { (slot, executor.carry_out(machine, slot, action).await) });
         }

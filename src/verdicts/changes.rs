@@ -225,8 +225,8 @@ fn fresh_place(
         were_known.count() <= OPTIONS.min_segment
     };
     let earlier = || {
-        let places = fresh.iter().rev().map(|change| change.index);
-        let earlier = places.skip_while(|at| *at >= found.index).next();
+        let mut places = fresh.iter().rev().map(|change| change.index);
+        let earlier = places.find(|at| *at < found.index);
         earlier.filter(|at| *at > begin && is_told_as(at))
     };
     review(found.index, fresh, &OPTIONS).or_else(earlier)

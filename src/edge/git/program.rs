@@ -164,7 +164,7 @@ impl Call {
     /// Starts git on this machine with pipes on standard input and output, to be talked to.
     pub fn talk(self) -> Result<Conversation, GitError> {
         self.check()?;
-        Ok(Conversation::start(self.command).map_err(not_started)?)
+        Conversation::start(self.command).map_err(not_started)
     }
 
     /// Runs git on this machine to its end, whatever its exit status. The calling thread waits.

@@ -183,12 +183,12 @@ fn a_dear_build_is_run_several_times() {
         let at = if run % 2 == 0 { 0 } else { 64 };
         dear.add(at, value(at, run), Age::Now);
     }
-    let build_cost = |at: usize| if at % 64 == 0 { 0.0 } else { 50.0 };
+    let build_cost = |at: usize| if at.is_multiple_of(64) { 0.0 } else { 50.0 };
     for run in 20.. {
         dear.belief();
         assert_eq!(dear.wish(&|_| 0.0).runs, 1);
         let wish = dear.wish(&build_cost);
-        if wish.at % 64 != 0 {
+        if !wish.at.is_multiple_of(64) {
             assert!(wish.runs > 3, "{wish:?}");
             break;
         }

@@ -137,10 +137,14 @@ impl<'p> Bench<'p> {
         machine: usize,
         answer: &mut impl FnMut(&str, Completed) -> Completed,
     ) -> bool {
-        let Some((slot, action)) = self.dispatch[machine].next() else {
+        let Some((slot, action)) = self.dispatch[machine].next_action() else {
             return false;
         };
-        assert_eq!(self.dispatch[machine].next(), None, "one action at a time");
+        assert_eq!(
+            self.dispatch[machine].next_action(),
+            None,
+            "one action at a time"
+        );
         let line = self.line(&action);
         let done = answer(&line, good(&action));
         self.log.push(line);
@@ -413,7 +417,7 @@ fn adaptive_repetition_ends_for_each_cell_by_itself() {
     let mut dispatch = Dispatch::new(&plan, 7, 1);
     dispatch.want(&requests(&plan, 0, &|_| Vec::new()));
     let mut visits = [0; 4];
-    while let Some((slot, action)) = dispatch.next() {
+    while let Some((slot, action)) = dispatch.next_action() {
         dispatch.on(slot, good(&action));
         if let Action::Measure { run, round } = action {
             visits[run as usize] += 1;
@@ -461,7 +465,7 @@ fn what_failed_is_tried_again_when_it_is_asked_for_again() {
     dispatch.want(&[rounds(&[0, 1, 2])]);
     let mut tried = Vec::new();
     for _ in 0..2 {
-        while let Some((slot, action)) = dispatch.next() {
+        while let Some((slot, action)) = dispatch.next_action() {
             let Action::Measure { run, round } = action else {
                 panic!("{action:?}");
             };
@@ -513,7 +517,7 @@ fn machines_go_on_side_by_side() {
     let mut bench = Bench::new(&plan);
     assert_eq!(bench.dispatch.len(), 2);
     // One of them hangs in its first action; the other gets all of its own.
-    let hanging = bench.dispatch[0].next();
+    let hanging = bench.dispatch[0].next_action();
     while bench.step(1, &mut |_, done| done) {}
     assert!(hanging.is_some());
     assert_eq!(bench.log.len(), 1 + 4 + 1);
@@ -547,7 +551,7 @@ fn in_slots_with(
         if ended == stop_after {
             dispatch.stop();
         }
-        while let Some((slot, action)) = dispatch.next() {
+        while let Some((slot, action)) = dispatch.next_action() {
             assert!(ended < stop_after || matches!(action, Action::Undo { .. }));
             assert!(under_way.iter().all(|(other, _)| *other != slot));
             if let Action::Measure { run, .. } = action {

@@ -36,7 +36,7 @@ pub enum BisectStep {
     /// One measurement of this commit of the line; 0 is the good end.
     Measure(usize),
     /// The search is over.
-    Answer(BisectAnswer),
+    Answer(Box<BisectAnswer>),
     /// An end cannot be measured.
     Stuck(usize),
 }
@@ -285,7 +285,7 @@ impl Bisection {
     }
 
     /// What to do next.
-    pub fn next(&mut self) -> BisectStep {
+    pub fn next_step(&mut self) -> BisectStep {
         loop {
             let ends = [0, self.commits];
             if let Some(end) = ends.into_iter().find(|end| self.untestable.contains(end)) {
@@ -293,7 +293,7 @@ impl Bisection {
             }
             if self.runs >= self.settings.runs_max {
                 let belief = self.search.belief();
-                return BisectStep::Answer(self.answer(belief, None));
+                return BisectStep::Answer(Box::new(self.answer(belief, None)));
             }
             if let Some(at) = self.planned.pop_front() {
                 return BisectStep::Measure(at);
@@ -307,7 +307,7 @@ impl Bisection {
                 // In turn: what drifts hits both alike.
                 _ => {
                     let round = self.values(0).count() + self.values(self.commits).count();
-                    let turn = if (round / 2) % 2 == 0 {
+                    let turn = if (round / 2).is_multiple_of(2) {
                         [0, self.commits]
                     } else {
                         [self.commits, 0]
@@ -317,7 +317,7 @@ impl Bisection {
                 }
             };
             if let Some(answer) = self.conclude(&belief) {
-                return BisectStep::Answer(answer);
+                return BisectStep::Answer(Box::new(answer));
             }
             if self.planned.is_empty() {
                 let cost = self.build_cost();
@@ -453,14 +453,14 @@ mod tests {
     fn bisect(world: World) -> (BisectAnswer, Bisection) {
         let mut bisection = Bisection::new(world.commits, SETTINGS, world.past);
         loop {
-            match bisection.next() {
+            match bisection.next_step() {
                 BisectStep::Measure(at) => match (world.value)(at) {
                     Some(value) => bisection.on_value(at, value, 1.0),
                     None => {
                         bisection.on_failure(at);
                     }
                 },
-                BisectStep::Answer(answer) => return (answer, bisection),
+                BisectStep::Answer(answer) => return (*answer, bisection),
                 BisectStep::Stuck(end) => panic!("the end {end} cannot be measured"),
             }
         }
@@ -560,10 +560,10 @@ mod tests {
     fn an_end_that_cannot_be_measured_stops_the_search() {
         let mut bisection = Bisection::new(8, SETTINGS, &[]);
         for _ in 0..2 {
-            assert_eq!(bisection.next(), BisectStep::Measure(0));
+            assert_eq!(bisection.next_step(), BisectStep::Measure(0));
             bisection.on_failure(0);
         }
-        assert_eq!(bisection.next(), BisectStep::Stuck(0));
+        assert_eq!(bisection.next_step(), BisectStep::Stuck(0));
     }
 
     #[test]
@@ -575,12 +575,12 @@ mod tests {
         let mut bisection = Bisection::new(500, budget, &[]);
         let mut value = slower_from(77, 1.06, 1);
         for _ in 0..12 {
-            let BisectStep::Measure(at) = bisection.next() else {
+            let BisectStep::Measure(at) = bisection.next_step() else {
                 panic!("it ended before its budget");
             };
             bisection.on_value(at, value(at).unwrap(), 1.0);
         }
-        let BisectStep::Answer(answer) = bisection.next() else {
+        let BisectStep::Answer(answer) = bisection.next_step() else {
             panic!("it went on beyond its budget");
         };
         assert!(!answer.is_settled);

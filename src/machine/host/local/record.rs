@@ -378,7 +378,8 @@ mod tests {
 
     #[test]
     fn records_of_this_boot_are_read() {
-        let check = |text: &str, expected: Option<(&str, Option<&str>, Vec<(i32, u64)>)>| {
+        type Read<'a> = (&'a str, Option<&'a str>, Vec<(i32, u64)>);
+        let check = |text: &str, expected: Option<Read>| {
             let found = Record::parse(Path::new("/r"), text, "b-1");
             let found = found.map(|it| (it.owner.to_string(), it.cgroup, it.processes));
             let expected = expected.map(|(owner, cgroup, processes)| {
