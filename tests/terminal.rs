@@ -1,5 +1,6 @@
 //! What a terminal is given: control characters of others are shown, never sent, in every verb and format.
 
+#[allow(dead_code)]
 #[path = "run/lab.rs"]
 mod lab;
 

@@ -1,5 +1,4 @@
 //! A folder with a matrix, its state and a log, and all that a test asks about a run in it.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::fs;
