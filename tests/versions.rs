@@ -380,6 +380,37 @@ fn errors_of_versions_are_one_line_with_a_remedy() {
 }
 
 #[test]
+fn names_of_branches_and_tags_are_versions_and_baselines() {
+    let repo = Repo::new();
+    let mut sources = Sources::new(50, 1);
+    sources.commit(&repo, "first");
+    repo.git(&["branch", "feature/x"]);
+    repo.git(&["tag", "v1.0+dfsg"]);
+    sources.a.0 += 80_000;
+    sources.commit(&repo, "a is slower");
+    let lab = Lab::new(MATRIX);
+    let path = repo.path();
+    for (at, against) in [
+        "feature/x",
+        "v1.0+dfsg",
+        "main^",
+        "main@{0}^",
+        "heads/feature/x",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let words = ["--repo", &path, "--version", "main", "--against", against];
+        let ran = lab.start_with("matrix.toml", "events", &words).wait();
+        ran.assert_code(1);
+        let verdicts = ran.document["verdicts"].as_array().unwrap();
+        assert_eq!(verdicts.len(), 4, "{against}: {verdicts:?}");
+        // The commit is the same each time: nothing is built again.
+        assert_eq!(built(&ran).is_empty(), at > 0, "{against}");
+    }
+}
+
+#[test]
 fn patches_names_and_against() {
     let repo = Repo::new();
     let mut sources = Sources::new(50, 1);

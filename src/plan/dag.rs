@@ -15,6 +15,7 @@ use super::steps::{Digests, Maker, NONE, Step, Steps, Subject, placeholders};
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
 use crate::config::matrix::{Matrix, Via};
+use crate::config::value::AxisValue;
 
 /// Cells that are compared along one axis: the groups that differ in nothing else.
 #[derive(Clone, Debug)]
@@ -80,7 +81,9 @@ fn compares(
         };
         let labels = &cells.axes[axis].labels;
         let wanted = match &choice.against {
-            Some(against) if compare.axis.value == "version" => Some(against.clone()),
+            Some(against) if compare.axis.value == "version" => {
+                Some(AxisValue::text(against).label())
+            }
             _ => compare
                 .baseline
                 .as_ref()

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::pattern::Pattern;
 use crate::config::matrix::{INSTALLED, Matrix};
+use crate::config::value::AxisValue;
 use crate::edge::artifact::Artifacts;
 use crate::edge::git::{
     Commit, CommitPosition, GitError, Oid, Repository, VersionSource, VersionSpec, parse_version,
@@ -33,6 +34,11 @@ pub struct Version {
 }
 
 impl Version {
+    /// The label in cell names: `feature%2Fx` of the branch `feature/x`.
+    pub fn cell_label(&self) -> String {
+        AxisValue::text(&self.label).label()
+    }
+
     fn installed() -> Version {
         Version {
             label: INSTALLED.to_owned(),
@@ -46,7 +52,7 @@ impl Version {
 pub struct Versions {
     pub list: Vec<Version>,
     repository: Option<RefCell<Repository>>,
-    /// Digests of parts of the sources, by label.
+    /// Digests of parts of the sources, by label in cell names.
     sources: HashMap<(String, Option<usize>), Key>,
     /// Odd things that do not stop anything.
     pub warnings: Vec<String>,
@@ -122,8 +128,11 @@ impl Versions {
         first.map(|version| version.label.clone())
     }
 
+    /// The version with this label, as a person writes it or as cell names have it.
     pub fn get(&self, label: &str) -> Option<&Version> {
-        self.list.iter().find(|version| version.label == label)
+        let is_escaped = label.contains('%');
+        let mut all = self.list.iter();
+        all.find(|it| it.label == label || is_escaped && it.cell_label() == label)
     }
 
     pub fn repository(&self) -> Option<&RefCell<Repository>> {
@@ -137,8 +146,8 @@ impl Versions {
             .list
             .iter()
             .filter_map(|it| Some((it, it.commit.as_ref()?)));
-        let named: Vec<(&str, &Oid)> = commits
-            .map(|(version, commit)| (version.label.as_str(), &commit.id))
+        let named: Vec<(String, &Oid)> = commits
+            .map(|(version, commit)| (version.cell_label(), &commit.id))
             .collect();
         let Some(repository) = self.repository.as_ref().filter(|_| !named.is_empty()) else {
             return Ok(());
@@ -159,8 +168,8 @@ impl Versions {
         };
         let positions = standings.into_iter().map(position).collect();
         let named: Vec<(&str, &str)> = named
-            .into_iter()
-            .map(|(label, id)| (label, id.as_str()))
+            .iter()
+            .map(|(label, id)| (label.as_str(), id.as_str()))
             .collect();
         store.put_commits(session, &named, &positions)?;
         Ok(placed?)
@@ -288,6 +297,7 @@ impl Versions {
             .collect();
         for Version { label, commit, .. } in &self.list {
             let Some(commit) = commit else { continue };
+            let cell_label = AxisValue::text(label).label();
             let rest = repository.tree_digest_without(&commit.id, &git.paths, &ruled)?;
             for index in rest.unmatched {
                 let pattern = &git.paths[index];
@@ -295,10 +305,11 @@ impl Versions {
                     format!("`{pattern}` in `[subject.git] paths` names nothing in `{label}`");
                 self.warnings.push(warning);
             }
-            self.sources.insert((label.clone(), None), rest.key);
+            self.sources.insert((cell_label.clone(), None), rest.key);
             for (index, rule) in matrix.affects.iter().enumerate() {
                 let part = repository.tree_digest(&commit.id, &rule.paths)?;
-                self.sources.insert((label.clone(), Some(index)), part.key);
+                self.sources
+                    .insert((cell_label.clone(), Some(index)), part.key);
             }
         }
         self.warnings.sort();
