@@ -13,7 +13,10 @@ mod speed;
 mod tcpd;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let quick = words.iter().any(|word| word == "quick");
     let names = [
         "aa", "bisect", "kinds", "cp", "place", "noise", "tcpd", "speed",

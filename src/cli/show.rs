@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Exit;
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::printable::{printable_json, styled};
+use crate::base::secret::mask_secrets;
 use crate::report::diagnose;
 use crate::report::text::Style;
 use crate::run::progress::say;
@@ -111,13 +112,14 @@ pub fn diagnostics(list: &[Diagnostic], sources: &Sources) {
         usize::from(terminal_width(&stderr).unwrap_or(100)),
     );
     // What is not ours in it was made printable: the escape sequences are colours.
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end_matches('\n'));
+    let text = mask_secrets(text.trim_end_matches('\n'));
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// One JSON document on standard output.
 pub fn document(document: &Document) {
     match serde_json::to_string_pretty(&document.printed()) {
-        Ok(text) => write(printable_json(&text).as_bytes(), b"\n"),
+        Ok(text) => write(&mask_secrets(&printable_json(&text)), "\n"),
         Err(error) => say(&format!("this result cannot be written as JSON: {error}")),
     }
 }
@@ -128,14 +130,14 @@ static IS_LOST: AtomicBool = AtomicBool::new(false);
 /// Text on standard output: marks become colours, control characters are shown. A closed pipe (`matrix … | head`) is no error; any other failure is told here
 /// and by [`exit_of`].
 pub fn out(text: &str) {
-    write(styled(text, style().color).as_bytes(), b"");
+    write(&mask_secrets(&styled(text, style().color)), "");
 }
 
-fn write(text: &[u8], end: &[u8]) {
+fn write(text: &str, end: &str) {
     let mut stdout = std::io::stdout().lock();
     let written = stdout
-        .write_all(text)
-        .and_then(|()| stdout.write_all(end))
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.write_all(end.as_bytes()))
         .and_then(|()| stdout.flush());
     if let Err(error) = written
         && error.kind() != std::io::ErrorKind::BrokenPipe

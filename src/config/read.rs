@@ -10,6 +10,8 @@ use crate::base::units::{duration_from_secs, parse_duration, parse_percent};
 
 /// Bytes of one configuration file.
 pub const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Values, tables and lines of one configuration file: the reader holds some 250 bytes for each.
+const PARTS_MAX: usize = 150_000;
 /// Syntax errors of one file that are shown: later ones are mostly echoes of the first.
 const CASCADE_MAX: usize = 3;
 
@@ -43,6 +45,17 @@ pub fn parse<'a>(
             ))
             .at(whole, "this file")
             .help("split it: `[matrix] import = [\"shared.toml\"]` brings in shared tables"),
+        );
+        return None;
+    }
+    let parts = text.bytes().filter(|byte| b",=[{\n".contains(byte)).count();
+    if parts > PARTS_MAX {
+        problems.push(
+            Diagnostic::error(format!(
+                "the file has more than {PARTS_MAX} values and lines, too many to be read"
+            ))
+            .at(whole, "this file")
+            .help("write axes and `[[exclude]]` rather than cell by cell; `[matrix] import` brings in shared tables"),
         );
         return None;
     }

@@ -230,7 +230,8 @@ impl ArrayBuilder<'_> {
             .collect();
         let row = space
             .complete(&partial, &hint)?
-            .expect("`Uncovered::feasible` found an allowed row with each of its pairs");
+            // Not reached: `Uncovered::feasible` found an allowed row with each of its pairs.
+            .ok_or(PairwiseError::TooEntangled)?;
         let mut draft = Draft {
             row,
             fixed: vec![false; axes],

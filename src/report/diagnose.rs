@@ -54,17 +54,20 @@ fn render_one(
         }
     };
     let mut help: Vec<String> = diagnostic.help.iter().cloned().collect();
+    let (mut labels, mut ends) = (Vec::new(), Vec::new());
     // One picture shows one file; places in others are named in words.
     for (span, label) in diagnostic.label.iter().chain(&diagnostic.related) {
         if Some(span.source) == place {
-            shown = shown.and_label(LabeledSpan::new(
-                Some(printable(label).into_owned()),
-                at(span.start),
-                at(span.end) - at(span.start),
-            ));
+            labels.push(printable(label).into_owned());
+            ends.push(at(span.start));
+            ends.push(at(span.end));
         } else {
             help.push(format!("{label}: {}", position(sources, *span)));
         }
+    }
+    let (shown_text, cuts) = cut_lines(&shown_text, &mut ends);
+    for (label, ends) in labels.into_iter().zip(ends.chunks(2)) {
+        shown = shown.and_label(LabeledSpan::new(Some(label), ends[0], ends[1] - ends[0]));
     }
     if !help.is_empty() {
         shown = shown.with_help(printable(&help.join("\n")));
@@ -74,6 +77,7 @@ fn render_one(
         Some(source) => report.with_source_code(SourceFile {
             name: printable(sources.name(source)).into_owned(),
             text: shown_text.into_owned(),
+            cuts,
         }),
         None => report,
     };
@@ -100,10 +104,78 @@ fn printable_source(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Characters of a line that are shown; the rest is cut off around the place.
+const LINE_CHARS_MAX: usize = 160;
+/// Lines that are shown of one place.
+const LINES_MAX: usize = 10;
+
+/// A line whose beginning is not shown.
+struct Cut {
+    /// Where the line begins in the text that is shown.
+    start: usize,
+    /// How many characters more its beginning had than what is shown for it.
+    chars: usize,
+}
+
+/// Cuts long lines around the places in them. `ends` are the starts and ends of places in the text; they
+/// move with it. A place of many lines ends with the last one that is shown.
+fn cut_lines<'a>(text: &'a str, ends: &mut [usize]) -> (Cow<'a, str>, Vec<Cut>) {
+    for place in ends.chunks_mut(2) {
+        let lines = text[place[0]..place[1]].split_inclusive('\n');
+        place[1] = place[0] + lines.take(LINES_MAX).map(str::len).sum::<usize>();
+    }
+    if text.lines().all(|line| line.len() <= LINE_CHARS_MAX) {
+        return (Cow::Borrowed(text), Vec::new());
+    }
+    let (mut shown, mut cuts) = (String::new(), Vec::new());
+    let mut moved = ends.to_vec();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let range = start..start + line.len();
+        start = range.end;
+        let is_here =
+            |end: &usize| range.contains(end) || *end == range.end && range.end == text.len();
+        let body = line.trim_end_matches(['\n', '\r']);
+        let chars = body.chars().count();
+        let line_start = shown.len();
+        let focus = ends.iter().find(|end| is_here(end));
+        let focus = focus.map_or(0, |end| line[..end - range.start].chars().count());
+        // A window that holds the place, with as much before it as behind it.
+        let from = match chars > LINE_CHARS_MAX {
+            true => focus
+                .saturating_sub(LINE_CHARS_MAX / 2)
+                .min(chars - LINE_CHARS_MAX),
+            false => 0,
+        };
+        let byte = |n: usize| body.char_indices().nth(n).map_or(body.len(), |(at, _)| at);
+        let window = byte(from)..byte(from + LINE_CHARS_MAX);
+        if from > 0 {
+            shown.push('…');
+            cuts.push(Cut {
+                start: line_start,
+                chars: from - 1,
+            });
+        }
+        let window_start = shown.len();
+        shown.push_str(&body[window.clone()]);
+        if window.end < body.len() {
+            shown.push('…');
+        }
+        for (end, moved) in ends.iter().zip(&mut moved).filter(|(end, _)| is_here(end)) {
+            let within = (end - range.start).clamp(window.start, window.end);
+            *moved = window_start + within - window.start;
+        }
+        shown.push_str(&line[body.len()..]);
+    }
+    ends.copy_from_slice(&moved);
+    (Cow::Owned(shown), cuts)
+}
+
 /// A text whose columns are counted in characters, as [`Sources::line_column`] does; miette counts bytes.
 struct SourceFile {
     name: String,
     text: String,
+    cuts: Vec<Cut>,
 }
 
 impl SourceCode for SourceFile {
@@ -115,7 +187,12 @@ impl SourceCode for SourceFile {
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
         let found = self.text.read_span(span, lines_before, lines_after)?;
         let before = self.text.get(..found.span().offset()).unwrap_or("");
-        let column = before.rsplit('\n').next().unwrap_or("").chars().count();
+        let line = before.rsplit('\n').next().unwrap_or("");
+        let start = before.len() - line.len();
+        let cut = self.cuts.iter().find(|cut| cut.start == start);
+        let is_whole_line = line.is_empty();
+        let cut = cut.filter(|_| !is_whole_line).map_or(0, |cut| cut.chars);
+        let column = line.chars().count() + cut;
         Ok(Box::new(MietteSpanContents::new_named(
             self.name.clone(),
             found.data(),
@@ -131,4 +208,39 @@ impl SourceCode for SourceFile {
 pub fn position(sources: &Sources, span: Span) -> String {
     let (line, column) = sources.line_column(span);
     format!("{}:{line}:{column}", sources.name(span.source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::diag::Span;
+
+    #[test]
+    fn long_lines_are_cut_around_the_place() {
+        let check = |text: &str, at: usize, expected: &str, column: usize| {
+            let mut sources = Sources::default();
+            let source = sources.add("m.toml", text);
+            let problem = Diagnostic::error("wrong").at(Span::new(source, at..at + 1), "here");
+            let shown = render(&[problem], &sources, false, 100);
+            assert!(shown.contains(&format!("m.toml:1:{column}")), "{shown}");
+            assert!(shown.contains(expected), "{shown}");
+            let longest = shown.lines().map(|line| line.chars().count()).max();
+            assert!(longest < Some(LINE_CHARS_MAX + 20), "{shown}");
+        };
+        let long = "é".repeat(100_000);
+        check("a = 1", 4, "a = 1", 5);
+        check(&format!("a = {long}"), 0, "a = éé", 1);
+        check(&format!("{long} = 1\nb = 2"), 200_001, "é = 1\n", 100_002);
+        check(&format!("{long}=1{long}"), 200_000, "éé=1éé", 100_001);
+    }
+
+    #[test]
+    fn a_place_of_many_lines_is_not_shown_whole() {
+        let mut sources = Sources::default();
+        let text = "a = 1\n".repeat(1000);
+        let source = sources.add("m.toml", text.as_str());
+        let problem = Diagnostic::error("wrong").at(Span::new(source, 0..text.len()), "here");
+        let shown = render(&[problem], &sources, false, 100);
+        assert!(shown.lines().count() < 2 * LINES_MAX, "{shown}");
+    }
 }

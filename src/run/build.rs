@@ -10,6 +10,7 @@ use super::event::Event;
 use super::execute::{RunError, Site};
 use super::pool::Pool;
 use crate::base::diag::{At, Diagnostic};
+use crate::base::file_name::file_name;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Ended;
 use crate::config::matrix::Build;
@@ -309,7 +310,10 @@ impl Builder<'_> {
         let machine = self.place.site.machines.get(self.label("machine"));
         let state = machine.map_or(PathBuf::new(), |machine| machine.state.clone());
         let matrix = &self.place.plan.matrix.name;
-        state.join("build").join(matrix).join(name)
+        state
+            .join("build")
+            .join(file_name(matrix))
+            .join(file_name(&name))
     }
 
     async fn make(&self, cancel: &Cancel) -> Result<Built, RunError> {

@@ -7,12 +7,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::event::{Event, TimedEvent};
 use crate::base::printable::printable;
+use crate::base::secret::mask_secrets;
 use crate::base::units::{count, show_duration, show_si};
 
 /// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
 /// must not end a run whose set-ups are still to be undone: `eprintln!` would.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", printable(line));
+    let _ = writeln!(std::io::stderr(), "{}", mask_secrets(&printable(line)));
 }
 
 /// Somebody who reads the events of a run.
@@ -36,7 +37,7 @@ impl<W: Write> Progress for JsonLines<W> {
     fn event(&mut self, event: &TimedEvent) {
         // A full disk must not stop a run; the store will say so.
         if let Ok(line) = serde_json::to_string(event) {
-            let _ = writeln!(self.0, "{line}");
+            let _ = writeln!(self.0, "{}", mask_secrets(&line));
             let _ = self.0.flush();
         }
     }

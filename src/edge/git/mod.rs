@@ -34,6 +34,7 @@ pub use version::{VersionSource, VersionSpec, parse_version};
 use crate::base::diag::nearest;
 use crate::base::key::Key;
 use crate::base::pattern::Pattern;
+use crate::base::secret::mask_secrets;
 use program::Call;
 use tree::Trees;
 
@@ -171,7 +172,7 @@ impl Repository {
     pub fn open(source: &str, mirrors: &Path, timeout: Duration) -> Result<Repository, GitError> {
         files::make_dir(mirrors)?;
         let mirrors = files::resolve(mirrors)?.unwrap_or_else(|| mirrors.to_owned());
-        let name = without_password(source);
+        let name = mask_secrets(source).into_owned();
         let (path, mirror) = if is_url(source) {
             let stem = mirrors.join(folder_name(source));
             let mirror = Mirror {
@@ -570,6 +571,12 @@ fn clone(mirror: &Mirror, path: &Path, name: &str, timeout: Duration) -> Result<
         .arg(&partial)
         .run()
         .map_err(|error| unreachable_error(error, name))?;
+    if name != mirror.url {
+        // Each fetch names the address itself: the password need not stay here.
+        Call::local(Some(&partial), "config")
+            .args(["remote.origin.url", name])
+            .run()?;
+    }
     files::rename(&partial, path)
 }
 
@@ -619,20 +626,6 @@ fn is_url(source: &str) -> bool {
     let before_slash = source.split('/').next().unwrap_or("");
     source.contains("://")
         || (before_slash.contains(':') && files::facts(Path::new(source)).is_none())
-}
-
-/// `https://user:secret@host/x` as `https://host/x`.
-fn without_password(source: &str) -> String {
-    match source.split_once("://") {
-        Some((scheme, rest)) => {
-            let host_end = rest.find('/').unwrap_or(rest.len());
-            match rest[..host_end].rfind('@') {
-                Some(at) if rest[..at].contains(':') => format!("{scheme}://{}", &rest[at + 1..]),
-                _ => source.to_owned(),
-            }
-        }
-        None => source.to_owned(),
-    }
 }
 
 /// A readable name that is different for each source: `qemu-1a2b3c4d`.

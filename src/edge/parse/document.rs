@@ -8,6 +8,12 @@ use super::text::shorten;
 /// Attempts to repair raw control characters in one text: each costs a pass over the rest of it.
 const REPAIRS_MAX: usize = 16;
 
+/// Values of one text that are read in any case; beyond it, as many as keep what is held of a text below ten
+/// times its length.
+const VALUES_MIN: usize = 200_000;
+/// Bytes held for one value: a member of an object, with its name, in a node that is not full.
+const VALUE_BYTES: usize = 160;
+
 /// Places inside lines that are tried when no line begins with a document.
 const TRIES_MAX: usize = 1000;
 
@@ -18,6 +24,14 @@ const TRIES_MAX: usize = 1000;
 /// is none of these, a brace inside a line counts. A document that is cut off by the end of the
 /// text, or is broken, is a warning when a complete one is there and the reason when not.
 pub fn last(text: &str, opening: &[char], found: &mut Found) -> Result<Value, String> {
+    let values_max = VALUES_MIN.max(text.len() / VALUE_BYTES * 9);
+    let values = text.bytes().filter(|byte| b",[{".contains(byte)).count();
+    if values > values_max {
+        return Err(format!(
+            "the output has about {values} values in JSON, too many to be read: at most {values_max} in {} bytes; let the program print less",
+            text.len()
+        ));
+    }
     let mut scan = Scan {
         text,
         opening,

@@ -179,7 +179,7 @@ impl Parser {
             ParserKind::Regex(pattern) => pattern.parse(&text, &mut found),
             ParserKind::Columns(columns) => columns.parse(&text, &mut found),
             ParserKind::Perf => perf::parse(&text, &mut found),
-            ParserKind::Time => unreachable!("it reads no text"),
+            ParserKind::Time => Err("`time` reads no text".to_owned()),
         };
         match result {
             Ok(()) => Parsed::Readings {

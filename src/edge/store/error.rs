@@ -34,6 +34,9 @@ pub enum StoreErrorKind {
     Missing,
     #[error("cannot be opened")]
     CannotOpen,
+    /// Found when something was to be committed: it was not.
+    #[error("was removed or replaced while it was in use")]
+    Lost,
     #[error("input or output failed")]
     Io,
     /// The caller handed in what must not be stored.
@@ -65,6 +68,7 @@ impl StoreErrorKind {
             Self::CannotOpen => {
                 "check that the folder exists and that this user may read and write it"
             }
+            Self::Lost => "put the file or its folder back, and leave it alone while `matrix` runs",
             Self::Io => "look at the disk and the kernel's log, then run again",
             Self::Invalid => "this is a mistake in the program: please report it",
         }
@@ -115,6 +119,7 @@ fn kind_of(error: &rusqlite::Error) -> StoreErrorKind {
             // Statements are fixed: one that is wrong means that a table is not what it should be.
             (ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => StoreErrorKind::Damaged,
             (ErrorCode::CannotOpen, _) => StoreErrorKind::CannotOpen,
+            (_, rusqlite::ffi::SQLITE_CONSTRAINT_COMMITHOOK) => StoreErrorKind::Lost,
             (ErrorCode::ConstraintViolation | ErrorCode::TooBig, _) => StoreErrorKind::Invalid,
             _ => StoreErrorKind::Io,
         },

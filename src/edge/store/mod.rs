@@ -229,6 +229,25 @@ impl Store {
         open::integrity(&self.db, &self.file)
     }
 
+    /// Saves what is open as another file, after [`StoreErrorKind::Lost`], and these results with it; returns
+    /// the error to tell.
+    fn rescue(&self, lost: StoreError, records: &[Record]) -> StoreError {
+        let saved = open::rescue(&self.db, &self.file).and_then(|file| {
+            let mut store = Store {
+                db: open::open(&file, false, open::MIGRATIONS)?,
+                state: self.state.clone(),
+                file: file.clone(),
+            };
+            store.record_all(records)?;
+            Ok(file)
+        });
+        let detail = match saved {
+            Ok(file) => format!("its results were saved as `{}`", file.display()),
+            Err(error) => format!("its results could not be saved: {error}"),
+        };
+        StoreError { detail, ..lost }
+    }
+
     fn sqlite<T>(&self, result: rusqlite::Result<T>) -> Result<T, StoreError> {
         result.map_err(|error| StoreError::sqlite(&self.file, error))
     }

@@ -1,7 +1,8 @@
 //! Opening the database file: is it ours, is it whole, is its schema current.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,10 @@ const APPLICATION_ID: i32 = 0x6d74_7278;
 /// How long a writer waits for another one. A transaction of ours takes milliseconds.
 const BUSY_MS_MAX: u64 = 10_000;
 
+/// Who may read what we make: command lines and outputs of programs may hold what others must not see.
+/// SQLite gives its files beside the database the same mode.
+const MODE: u32 = 0o600;
+
 const STATEMENTS_CACHED_MAX: usize = 64;
 
 /// Pages kept in memory, taken as they are read. SQLite's own 2 MiB make every look-up by a random
@@ -50,6 +55,7 @@ pub(super) fn open(
     let failed = |error| StoreError::sqlite(file, error);
     let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     if create {
+        make_private(file).map_err(|error| StoreError::io(file, error))?;
         flags |= OpenFlags::SQLITE_OPEN_CREATE;
     }
     let mut db = Connection::open_with_flags(file, flags).map_err(failed)?;
@@ -71,7 +77,72 @@ pub(super) fn open(
     if version < migrations.len() {
         migrate(&mut db, file, migrations)?;
     }
+    refuse_commits_when_lost(&mut db, file)?;
     Ok(db)
+}
+
+/// Makes an empty file where there is none: SQLite takes it for a new database.
+fn make_private(file: &Path) -> io::Result<()> {
+    let made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(file);
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// From now on a commit fails when the file at the path is not the one that is open: SQLite goes on writing to
+/// a file that was removed, and nobody would find the results.
+fn refuse_commits_when_lost(db: &mut Connection, file: &Path) -> Result<(), StoreError> {
+    let failed = |error| StoreError::io(file, error);
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let path = std::path::absolute(file).map_err(failed)?;
+    let opened = fs::metadata(&path).map(identity).map_err(failed)?;
+    let is_lost = move || fs::metadata(&path).map(identity).ok() != Some(opened);
+    db.commit_hook(Some(is_lost))
+        .map_err(|error| StoreError::sqlite(file, error))
+}
+
+/// Copies a database whose file was removed or replaced to a new file beside the path that it had; returns that
+/// file. What was committed is in it.
+pub(super) fn rescue(db: &Connection, file: &Path) -> Result<PathBuf, StoreError> {
+    const NAMES_MAX: usize = 1000;
+    let failed = |error| StoreError::io(file, error);
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    for number in 1..NAMES_MAX {
+        let copy = beside(file, &format!(".rescued-{number}"));
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(MODE)
+            .open(&copy);
+        match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+            made => drop(made.map_err(failed)?),
+        }
+        vacuum_into(db, &copy)?;
+        return Ok(copy);
+    }
+    let detail = "too many rescued copies are beside it";
+    Err(StoreError::new(file, StoreErrorKind::Io, detail))
+}
+
+/// Writes a whole copy to an empty file, durably. The file stays empty where that fails.
+fn vacuum_into(db: &Connection, copy: &Path) -> Result<(), StoreError> {
+    let name = copy.to_str().ok_or_else(|| {
+        let detail = "its path is not UTF-8, so that no copy can be made there";
+        StoreError::new(copy, StoreErrorKind::CannotOpen, detail)
+    })?;
+    db.execute("VACUUM INTO ?1", [name])
+        .map_err(|error| StoreError::sqlite(copy, error))?;
+    fs::File::open(copy)
+        .and_then(|copied| copied.sync_all())
+        .map_err(|error| StoreError::io(copy, error))
 }
 
 /// Opens a database that nobody can write, as on a medium that is mounted read-only: SQLite then needs no
@@ -220,10 +291,6 @@ pub(super) fn copy_of(file: &Path, version: usize) -> PathBuf {
 fn keep_copy(file: &Path, version: usize) -> Result<(), StoreError> {
     let copy = copy_of(file, version);
     let partial = beside(&copy, ".partial");
-    let name = partial.to_str().ok_or_else(|| {
-        let detail = "its path is not UTF-8, so that no copy can be made before it is migrated";
-        StoreError::new(file, StoreErrorKind::CannotOpen, detail)
-    })?;
     // One that a killed process or a full disk left.
     let remove_partial = || match fs::remove_file(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -231,16 +298,17 @@ fn keep_copy(file: &Path, version: usize) -> Result<(), StoreError> {
     };
     let io_failed = |error| StoreError::io(&partial, error);
     remove_partial().map_err(io_failed)?;
+    make_private(&partial).map_err(io_failed)?;
     let reader = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .map_err(|error| StoreError::sqlite(file, error))?;
-    if let Err(error) = reader.execute("VACUUM INTO ?1", [name]) {
+    if let Err(error) = vacuum_into(&reader, &partial) {
         remove_partial().map_err(io_failed)?;
-        return Err(StoreError::sqlite(&partial, error));
+        return Err(error);
     }
-    fs::File::open(&partial)
-        .and_then(|copied| copied.sync_all())
-        .and_then(|()| fs::rename(&partial, &copy))
-        .map_err(io_failed)
+    fs::rename(&partial, &copy).map_err(io_failed)?;
+    // Written by a program that let everybody read it.
+    let _ = fs::set_permissions(file, fs::Permissions::from_mode(MODE));
+    Ok(())
 }
 
 /// `file` with `suffix` at the end of its name.

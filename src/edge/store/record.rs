@@ -15,6 +15,7 @@ use super::{
 use super::{MONITOR_VALUES_MAX, MetricId, SampleContext, beside, logs};
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Better;
+use crate::base::secret::mask_secrets;
 
 /// Longest name of a cell, machine, version, metric, …
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -100,7 +101,7 @@ impl Store {
             started_ms: attempt.started_ms,
             duration: attempt.duration,
             outcome: attempt.outcome,
-            reason: cut(attempt.reason).to_owned(),
+            reason: cut(attempt.reason),
             environment: attempt.environment,
             log: attempt.log.map(<[u8]>::to_vec),
             readings: readings.iter().map(owned).collect(),
@@ -331,8 +332,10 @@ fn metric_id(db: &Connection, reading: &OwnReading) -> rusqlite::Result<MetricId
 }
 
 /// The text up to [`NOTE_BYTES_MAX`], cut at a character.
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(NOTE_BYTES_MAX)]
+fn cut(text: &str) -> String {
+    let mut text = mask_secrets(text).into_owned();
+    text.truncate(text.floor_char_boundary(NOTE_BYTES_MAX));
+    text
 }
 
 impl ToSql for Key {

@@ -165,9 +165,15 @@ fn write_some(store: &mut Store, receiver: &Receiver<Request>) -> bool {
             .into_iter()
             .zip(recorded)
             .for_each(|(tell, recorded)| tell.tell(Ok(recorded))),
-        Err(error) => tells
-            .into_iter()
-            .for_each(|tell| tell.tell(Err(error.clone()))),
+        Err(error) => {
+            let error = match error.kind {
+                StoreErrorKind::Lost => store.rescue(error, &records),
+                _ => error,
+            };
+            tells
+                .into_iter()
+                .for_each(|tell| tell.tell(Err(error.clone())));
+        }
     }
     true
 }

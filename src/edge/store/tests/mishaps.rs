@@ -345,3 +345,85 @@ fn a_locked_database_is_told() {
     other.execute_batch("COMMIT").unwrap();
     record(&mut store, &attempt(session, key(1), 0), 1.0);
 }
+
+#[test]
+fn results_of_a_removed_or_replaced_file_are_saved_beside_it() {
+    use std::fs;
+    let replace = |file: &Path| {
+        fs::rename(file, file.with_extension("old")).unwrap();
+        fs::write(file, "another").unwrap();
+    };
+    let mishaps: [fn(&Path); 2] = [
+        |file| fs::remove_dir_all(file.parent().unwrap()).unwrap(),
+        replace,
+    ];
+    for mishap in mishaps {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        let mut store = Store::open(&state).unwrap();
+        let session = session(&store);
+        record(&mut store, &attempt(session, key(1), 0), 1.0);
+        let writer = store.writer().unwrap();
+        let file = state.join("matrix.db");
+        mishap(&file);
+
+        // Nobody is told that something is stored which nobody will find.
+        let error = store.end_session(session, 1, "done").unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Lost, "{error}");
+        let new = attempt(session, key(1), 1);
+        let prepared = store.prepare(&new, &[iops(2.0)], SampleContext::default());
+        let (sender, written) = std::sync::mpsc::channel();
+        writer.write(prepared.unwrap(), true, move |written| {
+            sender.send(written).unwrap()
+        });
+        let error = written.recv().unwrap().unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Lost, "{error}");
+        let saved = state.join("matrix.db.rescued-1");
+        assert!(
+            error.to_string().contains(saved.to_str().unwrap()),
+            "{error}"
+        );
+
+        let again = folder.path().join("again");
+        fs::create_dir(&again).unwrap();
+        fs::rename(saved, again.join("matrix.db")).unwrap();
+        let store = Store::open_existing(&again).unwrap();
+        store.integrity().unwrap();
+        let finished = store.finished(&[key(1)]).unwrap();
+        assert_eq!(finished.rounds(0).collect::<Vec<_>>(), [0, 1]);
+    }
+}
+
+#[test]
+fn others_cannot_read_a_database() {
+    use std::os::unix::fs::PermissionsExt;
+    let (folder, mut store) = new_store();
+    let session = session(&store);
+    record(&mut store, &attempt(session, key(1), 0), 1.0);
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?}", entry.path());
+    }
+}
+
+#[test]
+fn passwords_are_not_stored() {
+    let (_folder, store) = new_store();
+    let arguments = "matrix run m.toml --repo https://me:secret@host/x";
+    let start = SessionStart {
+        started_ms: 0,
+        matrix: "m",
+        preset: "quick",
+        seed: 0,
+        arguments,
+        program_version: "0.1.0",
+        process: "42",
+    };
+    store.begin_session(&start).unwrap();
+    let stored: String = store
+        .db
+        .query_row("SELECT max(arguments) FROM session", [], |row| row.get(0))
+        .unwrap();
+    assert!(stored.contains("me:***@host"), "{stored}");
+}
