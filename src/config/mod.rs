@@ -7,4 +7,5 @@ pub mod profile;
 mod read;
 pub use read::FILE_BYTES_MAX;
 pub mod template;
+pub mod template_bounds;
 pub mod value;

@@ -1,11 +1,13 @@
 //! Templates and expressions: compiling, the names they mention, rendering, evaluating.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use minijinja::value::ValueKind;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
+use super::template_bounds;
 use crate::base::diag::{Diagnostic, Span};
 
 /// Bytes of one template or expression.
@@ -140,6 +142,7 @@ impl Default for Engine {
         env.set_formatter(|out, state, value| {
             minijinja::escape_formatter(out, state, &plain(scalar(value)?))
         });
+        template_bounds::limit(&mut env);
         env.add_filter("optional", |value: &Value| optional(value));
         env.add_filter("words", |value: &Value| split_value(value));
         env.add_filter("join", |value: &Value, joiner: Option<&str>| {
@@ -193,6 +196,14 @@ impl Engine {
         self.env
             .add_template_owned(template.id.clone(), template.text.clone())
             .map_err(|error| syntax_error("template", text, span, &error))?;
+        let limited = template_bounds::with_limits(text).map_err(|reason| {
+            Diagnostic::error(format!("this template cannot be used: {reason}")).at(span, "here")
+        })?;
+        if let Cow::Owned(limited) = limited {
+            self.env
+                .add_template_owned(template.id.clone(), limited)
+                .map_err(|error| syntax_error("template", text, span, &error))?;
+        }
         if let Ok(compiled) = self.env.get_template(&template.id) {
             template.mentions = self.mentions(compiled.undeclared_variables(true));
         }

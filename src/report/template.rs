@@ -6,6 +6,7 @@ use minijinja::{Environment, UndefinedBehavior};
 
 use super::text::{in_one_unit, summary};
 use crate::base::units::{show_ratio, show_value};
+use crate::config::template_bounds;
 use crate::verdicts::report::Report;
 
 /// Bytes of one template.
@@ -55,7 +56,9 @@ pub fn render(template: &str, report: &Report) -> Result<String, String> {
         report => Serde(report),
         summary => summary(report),
     };
-    env.template_from_str(template)
+    template_bounds::limit(&mut env);
+    let limited = template_bounds::with_limits(template)?;
+    env.template_from_str(&limited)
         .and_then(|compiled| compiled.render(context))
         .map_err(|error| {
             let line = error
