@@ -42,7 +42,8 @@ pub enum Exit {
     Regression = 1,
     /// The command line or a file is wrong, or the store failed; what was measured before is kept.
     Usage = 2,
-    /// Some cells failed, a file was refused by its parser, or a machine is not as it should be.
+    /// Some cells failed, a file was refused by its parser, or a machine is not as it should be: something could not be
+    /// undone.
     Failed = 3,
     /// Nothing was measured, or nothing was selected.
     Nothing = 4,

@@ -15,11 +15,10 @@ use crate::config::profile::{Facts, Resolved};
 use crate::config::template::Engine;
 use crate::machine::connect;
 use crate::machine::environment::CaptureRequest;
-use crate::machine::host::{Cancel, Holder, Host, Lock, lock_is_free};
+use crate::machine::host::{Cancel, Holder, Host, JournalPlace, Lock, lock_is_free};
 use crate::machine::quiet::{self, Limits};
-use crate::machine::tune::{
-    self, JournalPlace, KnobOutcome, KnobRow, Refusal, Reverted, Status, TuneError,
-};
+use crate::machine::setups;
+use crate::machine::tune::{self, KnobOutcome, KnobRow, Refusal, Reverted, Status, TuneError};
 use crate::run::progress::say;
 use crate::run::tune::{facts, odd, resolve};
 use crate::verdicts::document::Document;
@@ -46,8 +45,12 @@ enum MachineVerb {
         #[arg(long)]
         dry_run: bool,
     },
-    /// Put back what a profile has changed, also after a crash
-    Revert,
+    /// Put back what a profile has changed and undo what dead runs have set up
+    Revert {
+        /// Forget set-ups that cannot be undone: they were put away by hand
+        #[arg(long)]
+        forget: bool,
+    },
     /// Show the profile in force, and whether its values still hold
     Status,
     /// Show what a profile's `when` can ask about this machine
@@ -91,9 +94,9 @@ pub(super) fn this_machine() -> Result<Rc<dyn Host>, Stop> {
 }
 
 async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, Stop> {
-    let place = tune::place(lock_file().as_deref());
     let host = this_machine()?;
     let host = host.as_ref();
+    let place = host.facts().await?.journal;
     match verb {
         MachineVerb::Tune { profile, dry_run } => {
             let resolved = resolved(host, profile, sources).await?;
@@ -102,7 +105,7 @@ async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, St
                 false => tune(host, &resolved, &place).await,
             }
         }
-        MachineVerb::Revert => revert(host, &place).await,
+        MachineVerb::Revert { forget } => revert(host, &place, *forget).await,
         MachineVerb::Status => status(host, &place).await,
         MachineVerb::Facts => {
             let facts = own_facts(host).await?;
@@ -215,7 +218,7 @@ async fn tune(host: &dyn Host, profile: &Resolved, place: &JournalPlace) -> Resu
     })
 }
 
-async fn revert(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
+async fn revert(host: &dyn Host, place: &JournalPlace, forget: bool) -> Result<Told, Stop> {
     let _lock = lock(host, "machine revert").await?;
     // What a dead run has left running would hold its cgroup.
     let mut lines = host.clean().await?;
@@ -223,11 +226,30 @@ async fn revert(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
         let more = lines.split_off(ENDED_MAX - 1).len();
         lines.push(format!("and {more} more processes"));
     }
+    let setups = setups::undo_all(host).await?;
+    lines.extend(setups.put_away.iter().cloned());
+    let is_left = !setups.left.is_empty() && !forget;
+    for left in &setups.left {
+        lines.push(match forget {
+            true => format!("forgotten: {left}"),
+            false => format!("left behind: {left}"),
+        });
+    }
+    if forget {
+        setups::forget_all(host).await?;
+    }
+    if is_left {
+        lines.push(
+            "put that away by hand, then `matrix machine revert --forget` takes it out of the journal"
+                .to_owned(),
+        );
+    }
     let rows = tune::revert(host, &place.own).await?;
     lines.extend(rows.iter().filter_map(odd));
     lines.extend(tune::of_root(host, place).await);
     lines.push(match rows.len() {
-        0 => "there is nothing to put back".to_owned(),
+        0 if lines.is_empty() => "there is nothing to put back".to_owned(),
+        0 => "no profile was in force".to_owned(),
         all => format!(
             "{} of {} back",
             all - rows.iter().filter_map(odd).count(),
@@ -237,8 +259,12 @@ async fn revert(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
     let row = |row: &Reverted| json!({ "knob": row.knob, "path": row.path, "old": row.old, "outcome": outcome(&row.outcome) });
     Ok(Told {
         lines,
-        document: json!({ "rows": rows.iter().map(row).collect::<Vec<_>>() }),
-        exit: match rows.iter().any(Reverted::has_failed) {
+        document: json!({
+            "rows": rows.iter().map(row).collect::<Vec<_>>(),
+            "undone": setups.put_away,
+            "left_behind": setups.left,
+        }),
+        exit: match is_left || rows.iter().any(Reverted::has_failed) {
             true => Exit::Failed,
             false => Exit::Fine,
         },
@@ -323,7 +349,7 @@ async fn status(host: &dyn Host, place: &JournalPlace) -> Result<Told, Stop> {
 }
 
 async fn check(host: &dyn Host) -> Result<Told, Stop> {
-    let own = [std::process::id()];
+    let own = [std::process::id(), host.facts().await?.pid];
     let noise = quiet::look(host, &own, quiet::LOOK).await?;
     let complaints = noise.complaints(&Limits::default());
     let exit = if complaints.is_empty() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tokio::time::Instant;
 
-use super::load::{self, Targets, load};
+use super::load::{self, load};
 use super::pivot::LayoutOptions;
 use super::session::{SelectionArgs, settings, signals};
 use super::show::{self, Stop};
@@ -18,13 +18,15 @@ use crate::base::diag::{Sources, suggest};
 use crate::base::sample::Better;
 use crate::base::units::{count, parse_percent};
 use crate::config::matrix::INSTALLED;
-use crate::edge::store::{LiveSetup, Store};
+use crate::edge::store::Store;
+use crate::machine::host::MachineIdentity;
 use crate::plan::commands::show_words;
 use crate::plan::dag::Plan;
 use crate::report::text::Style;
 use crate::report::{columns, pivot, rows, template, text};
 use crate::resolve::lookup;
 use crate::resolve::lookup::Failed;
+use crate::resolve::prepare::Machines;
 use crate::resolve::samples::Samples;
 use crate::resolve::selection::{Chosen, LeftOut};
 use crate::run::event::Event;
@@ -162,6 +164,8 @@ struct Shown {
     interrupted: bool,
     /// Anything was tried.
     ran: bool,
+    /// Something could not be undone.
+    is_left_behind: bool,
 }
 
 pub fn run(args: RunArgs) -> Exit {
@@ -198,6 +202,7 @@ pub fn compare(args: CompareArgs) -> Exit {
                 report,
                 interrupted: false,
                 ran: false,
+                is_left_behind: false,
             })
         }
         (None, false) => block_on(compare_stored(&args, &mut sources)),
@@ -245,6 +250,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
         report,
         interrupted: false,
         ran: false,
+        is_left_behind: false,
     })
 }
 
@@ -329,10 +335,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let chosen = session.choose(&selection, None)?;
     let begun = confirm::is_begun(&plan, &store.borrow())?;
     let mut names = chosen.known.machines(&plan, begun);
-    if names.is_empty() {
-        let live = store.borrow().live_left_by(|_, _| true)?;
-        names.extend(left_by_dead_runs(&looked, &live).await);
-    }
+    names.extend(left_by_dead_runs(&looked.machines, &names).await);
     if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
         let mut report = judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?;
@@ -341,6 +344,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             report,
             interrupted: false,
             ran: false,
+            is_left_behind: false,
         });
     }
     let mut left_out = LeftOut::default();
@@ -373,19 +377,21 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         report,
         interrupted: tally.interrupted,
         ran: true,
+        is_left_behind: !tally.left_behind.is_empty(),
     })
 }
 
-/// A machine that has to be put back though there is nothing to measure on it. One is enough: local
-/// machines are one and the same.
-async fn left_by_dead_runs(looked: &Targets, live: &[LiveSetup]) -> Option<String> {
-    for (name, machine) in looked.machines.iter() {
-        let with_setups = live.iter().any(|live| live.machine == name);
-        if tune::is_left(machine, with_setups).await {
-            return Some(name.to_owned());
+/// Machines that have to be put back though there is nothing to measure on them, by one of their names.
+async fn left_by_dead_runs(machines: &Machines, names: &BTreeSet<String>) -> Vec<String> {
+    let known = names.iter().filter_map(|name| machines.get(name));
+    let mut known: BTreeSet<&MachineIdentity> = known.map(|machine| &machine.identity).collect();
+    let mut left = Vec::new();
+    for (name, machine) in machines.iter() {
+        if known.insert(&machine.identity) && tune::is_left(machine).await {
+            left.push(name.to_owned());
         }
     }
-    None
+    left
 }
 
 fn nothing_to_do(choosing: &SelectionArgs, chosen: &Chosen, cells: usize) -> String {
@@ -488,6 +494,7 @@ fn exit_of(result: &Shown) -> Exit {
     let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
+        _ if result.is_left_behind => Exit::Failed,
         _ if !report.measured_anything() && report.failed.is_empty() => Exit::Nothing,
         _ if !report.failed.is_empty() => Exit::Failed,
         _ if report.has_gating_regression() => Exit::Regression,

@@ -6,5 +6,6 @@ pub mod counters;
 pub mod environment;
 pub mod host;
 pub mod quiet;
+pub mod setups;
 pub mod transport;
 pub mod tune;

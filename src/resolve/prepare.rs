@@ -13,8 +13,9 @@ use crate::machine::connect;
 use crate::machine::environment::{
     CaptureRequest, Environment, EnvironmentDifference, capture, is_set_by,
 };
-use crate::machine::host::{FileOp, FileReply, Host, HostError, HostErrorKind, Wait};
-use crate::machine::tune;
+use crate::machine::host::{
+    FileOp, FileReply, Host, HostError, HostErrorKind, JournalPlace, MachineIdentity, Wait,
+};
 use crate::plan::commands::Places;
 use crate::plan::programs::named;
 use crate::resolve::versions::Version;
@@ -44,8 +45,12 @@ pub struct Machine {
     pub environment: Option<Environment>,
     /// What its profile asks of it, as its facts are now.
     pub profile: Option<Resolved>,
+    /// Which machine it is; two names of one have the same.
+    pub identity: MachineIdentity,
+    /// The process of its agent.
+    pub agent_pid: u32,
     /// Where it is kept how to put the machine back.
-    pub journal: tune::JournalPlace,
+    pub journal: JournalPlace,
     /// How long a measurement waits for the machine to be quiet.
     pub quiet_wait: Duration,
     /// Measurements at the same time.
@@ -104,7 +109,9 @@ impl Machines {
                     tools: Vec::new(),
                     environment: None,
                     profile: None,
-                    journal: tune::JournalPlace::default(),
+                    identity: MachineIdentity::default(),
+                    agent_pid: 0,
+                    journal: JournalPlace::default(),
                     quiet_wait: Duration::ZERO,
                     slots: 1,
                     build_slots: 1,
@@ -169,19 +176,22 @@ impl Machines {
         }
     }
 
-    /// These names in turns that follow one another: local machines are one and the same with another
-    /// profile each, so there is one of them in each turn.
+    /// These names in turns that follow one another: names of one and the same machine, with another profile
+    /// each, are in one turn each; the first turn has a name of every machine.
     pub fn turns(&self, names: &BTreeSet<String>) -> Vec<BTreeSet<String>> {
-        let is_local = |name: &&String| self.get(name).is_some_and(|it| it.via == Via::Local);
-        let (local, others): (Vec<&String>, Vec<&String>) = names.iter().partition(is_local);
-        let mut turns: Vec<BTreeSet<String>> = local
-            .into_iter()
-            .map(|name| BTreeSet::from([name.clone()]))
-            .collect();
-        let others = others.into_iter().cloned();
-        match turns.first_mut() {
-            Some(first) => first.extend(others),
-            None => turns.push(others.collect()),
+        let mut before: BTreeMap<&MachineIdentity, usize> = BTreeMap::new();
+        let mut turns = vec![BTreeSet::new()];
+        for name in names {
+            let machine = self.get(name).filter(|machine| machine.host.is_some());
+            let turn = machine.map_or(0, |machine| {
+                let count = before.entry(&machine.identity).or_default();
+                *count += 1;
+                *count - 1
+            });
+            if turn == turns.len() {
+                turns.push(BTreeSet::new());
+            }
+            turns[turn].insert(name.clone());
         }
         turns
     }
@@ -267,7 +277,9 @@ async fn look_at(
         effects: BTreeMap::new(),
         tools,
         profile: None,
-        journal: tune::place(options.lock.as_deref()),
+        identity: facts.identity,
+        agent_pid: facts.pid,
+        journal: facts.journal,
         quiet_wait: Duration::ZERO,
         slots: 1,
         build_slots: 1,

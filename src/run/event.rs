@@ -68,6 +68,11 @@ pub enum Event {
         machine: String,
         what: String,
     },
+    /// Something that a dead run had left cannot be put away: it stays in the machine's journal.
+    LeftBehind {
+        machine: String,
+        what: String,
+    },
     /// Something about a machine that one should know; nothing fails because of it.
     Note {
         machine: String,

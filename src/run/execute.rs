@@ -1,7 +1,7 @@
 //! Carrying out a run: actions of the dispatcher on hosts, samples into the store, events out.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -12,7 +12,7 @@ use super::dispatch::{Action, Adjustment, Completed, Dispatch, MeasureOutcome, R
 use super::event::{Event, TimedEvent};
 use super::pool::Pool;
 use super::progress::Progress;
-use super::setup::{Up, put_away};
+use super::setup::{Up, run_folders};
 use super::tune;
 use crate::base::key::Key;
 use crate::edge::parse::Reader;
@@ -21,6 +21,7 @@ use crate::edge::store::{
     Writer, Written,
 };
 use crate::machine::host::{Cancel, Holder, HostError, Lock};
+use crate::machine::setups;
 use crate::machine::tune::TuneError;
 use crate::plan::dag::Plan;
 use crate::resolve::lookup::{Failed, LookupError};
@@ -57,6 +58,8 @@ pub struct Tally {
     pub interrupted: bool,
     /// Cells and measurements that were not come to, as the time that was given is over.
     pub late: Option<(usize, u64)>,
+    /// What could not be undone: it stays in the machine's journal.
+    pub left_behind: BTreeSet<String>,
 }
 
 impl Tally {
@@ -65,6 +68,7 @@ impl Tally {
         self.measured += other.measured;
         self.failed.extend(other.failed);
         self.interrupted |= other.interrupted;
+        self.left_behind.extend(other.left_behind);
         if let Some((cells, measurements)) = other.late {
             let late = self.late.get_or_insert_default();
             *late = (late.0 + cells, late.1 + measurements);
@@ -94,9 +98,15 @@ pub struct Site<'a> {
     pub session: i64,
     pub seed: u64,
     pub progress: &'a RefCell<dyn Progress>,
+    /// See [`Tally::left_behind`].
+    pub left_behind: RefCell<BTreeSet<String>>,
 }
 
 impl Site<'_> {
+    pub(super) fn leave_behind(&self, what: String) {
+        self.left_behind.borrow_mut().insert(what);
+    }
+
     pub fn tell(&self, event: Event) {
         let time_ms = now_ms();
         let event = TimedEvent { time_ms, event };
@@ -157,7 +167,19 @@ pub async fn enter(
     let lock = host.lock(holder, &waiting, cancel.clone()).await?;
     let mut cleaned = host.clean().await?;
     machine.link_programs().await?;
-    cleaned.extend(put_away(site, name, machine).await?);
+    let undone = setups::undo_all(host).await?;
+    cleaned.extend(undone.put_away);
+    for what in undone.left {
+        site.tell(Event::LeftBehind {
+            machine: name.to_owned(),
+            what: what.clone(),
+        });
+        site.leave_behind(what);
+    }
+    // Folders of run steps are not in the journal: nobody but us can have one at the moment.
+    for folder in run_folders(machine).await {
+        remove(host, &folder).await?;
+    }
     for what in cleaned {
         site.tell(Event::Cleaned {
             machine: name.to_owned(),

@@ -77,7 +77,8 @@ impl MachineSessions {
         let mut knobs = BTreeSet::new();
         // Those of its other profiles too: where they differ, both values are known.
         let others = site.machines.iter().map(|(_, other)| other);
-        let others = others.filter(|other| other.via == machine.via);
+        let others =
+            others.filter(|other| other.host.is_some() && other.identity == machine.identity);
         for profile in others.filter_map(|other| other.profile.as_ref()) {
             knobs.extend(files(host.as_ref(), profile).await?);
         }
@@ -172,7 +173,7 @@ impl Executor<'_> {
             return;
         }
         let limits = Limits::default();
-        let own = [std::process::id()];
+        let own = [std::process::id(), machine.agent_pid];
         match quiet::wait(host, &limits, machine.quiet_wait, &own, &self.cancel).await {
             Ok(noise) => {
                 // Kept as a monitor's values, so that a difference shows beside a verdict.

@@ -234,6 +234,9 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
         ),
         Event::Waiting { machine, holder } => format!("waiting for `{machine}`: {holder}"),
         Event::Cleaned { what, .. } => format!("put away what a dead run had left: {what}"),
+        Event::LeftBehind { machine, what } => format!(
+            "left behind on `{machine}` by a dead run: {what}; put it away by hand, then `matrix machine revert --forget`"
+        ),
         Event::Note { machine, what } => format!("note: {machine}: {what}"),
         Event::BuildStarted { version, .. } => format!("building `{version}`"),
         Event::BuildDone {

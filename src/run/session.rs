@@ -267,6 +267,7 @@ impl<'a> Session<'a> {
             session: id,
             seed: self.settings.seed,
             progress: self.progress,
+            left_behind: RefCell::default(),
         };
         self.note_versions(id);
         let result = self
@@ -279,7 +280,8 @@ impl<'a> Session<'a> {
             Err(_) => "error",
         };
         let ended = self.store.borrow().end_session(id, now_ms(), outcome);
-        let (tally, late) = result?;
+        let (mut tally, late) = result?;
+        tally.left_behind = site.left_behind.take();
         ended?;
         Ok(SessionResult { id, tally, late })
     }

@@ -1,21 +1,20 @@
-//! Making a set-up and undoing it, and putting away what a dead run had left.
+//! Making a set-up and undoing it.
 
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::command::{Log, command, last_words, make_dir, now_ms, remove};
+use super::command::{Log, command, last_words, make_dir, now_ms};
 use super::dispatch::Completed;
 use super::event::Event;
-use super::execute::{ActionResult, Announcement, Executor, Recording, RunError, Site};
+use super::execute::{ActionResult, Announcement, Executor, Recording};
 use crate::base::sample::Ended;
 use crate::base::units::show_duration;
 use crate::edge::store::{self, SampleContext, StepKind};
-use crate::machine::host::{
-    Cancel, Command, FileOp, FileReply, Host, HostError, Output, ServiceId,
-};
+use crate::machine::host::undo::{NotedSetup, SetupUndo, UndoOp, UndoReply, UndoStep};
+use crate::machine::host::{Command, FileOp, FileReply, Host, Output, ServiceId};
+use crate::machine::setups;
 use crate::plan::commands::{Words, show_words};
 use crate::plan::dag::Plan;
 use crate::resolve::prepare::Machine;
@@ -25,22 +24,11 @@ const READY_PAUSE: [Duration; 2] = [Duration::from_millis(10), Duration::from_mi
 /// For one probe, whatever the set-up's own limit is.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How to undo a set-up; kept in the store while it is up, for whoever comes after a crash.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Undo {
-    dir: String,
-    commands: Vec<Words>,
-    env: Vec<(String, String)>,
-    timeout_s: f64,
-}
-
 /// A set-up that is up, or in the making.
 pub(super) struct Up {
-    pub(super) journal: i64,
-    pub(super) undo: Undo,
+    /// Its entry in the machine's journal.
+    noted: NotedSetup,
     pub(super) service: Option<ServiceId>,
-    /// All that it does was done.
-    is_whole: bool,
 }
 
 /// Why a set-up was not made: never `Outcome::Ok`.
@@ -84,11 +72,7 @@ impl Executor<'_> {
         };
         match &error {
             Some(_) => self.undo(machine, setup, step).await,
-            None => {
-                if let Some(up) = self.up.borrow_mut().get_mut(&(machine, setup, step)) {
-                    up.is_whole = true;
-                }
-            }
+            None => self.note_made(machine, setup, step).await,
         }
         let record = self.record(
             machine,
@@ -158,26 +142,33 @@ impl Executor<'_> {
             .environment(cell)
             .map_err(|diagnostic| failed(diagnostic.message))?;
         let timeout = plan.matrix.setups[setup].timeout;
-        let undo = Undo {
+        let undo = SetupUndo {
+            matrix: plan.matrix.name.clone(),
+            setup: plan.matrix.setups[setup].name.value.clone(),
             dir: dir.clone(),
             commands: commands.undo,
             env: env.clone(),
-            timeout_s: timeout.as_secs_f64(),
+            timeout,
         };
         // Written down before anything is done: a crash must find it.
-        let what = serde_json::to_string(&undo).map_err(|error| failed(error.to_string()))?;
-        let journal =
-            self.job
-                .site
-                .store
-                .borrow()
-                .live_begin(self.job.site.session, machine_name, &what);
-        let journal = journal.map_err(|error| failed(error.to_string()))?;
-        let up = Up {
-            journal,
+        let begun = host.undo(UndoOp::Begin(undo.clone())).await;
+        let id = match begun.map_err(|error| failed(error.message))? {
+            UndoReply::Begun(id) => id,
+            _ => {
+                return Err(failed(
+                    "its entry in the machine's journal has no number".into(),
+                ));
+            }
+        };
+        let noted = NotedSetup {
+            id,
             undo,
+            is_of_this_boot: true,
+            steps: Vec::new(),
+        };
+        let up = Up {
+            noted,
             service: None,
-            is_whole: false,
         };
         self.up.borrow_mut().insert((machine, setup, step), up);
 
@@ -319,64 +310,42 @@ impl Executor<'_> {
             // Its output told what was wrong while it was needed; now it only has to be gone.
             let _ = host.stop(service).await;
         }
-        let failed = undo_commands(host.as_ref(), &up.undo).await;
-        let removed = remove(host.as_ref(), &up.undo.dir).await;
         // What is left behind stays in the journal: the next run tries again.
-        if removed.is_ok()
-            && let Err(error) = self.job.site.store.borrow().live_end(up.journal)
-        {
-            self.fatal.borrow_mut().get_or_insert(error.into());
+        let error = setups::undo(host.as_ref(), up.noted).await.err();
+        let setup = self.job.plan.matrix.setups[setup].name.value.clone();
+        if let Some(error) = &error {
+            self.job
+                .site
+                .leave_behind(format!("set-up `{setup}`: {error}"));
         }
-        let error = match (failed, removed) {
-            (Some(reason), Err(error)) => Some(format!("{reason}; {error}")),
-            (None, Err(error)) => Some(error.message),
-            // Where not all was done, not all can be undone: what matters is that the folder went.
-            (reason, Ok(())) => reason.filter(|_| up.is_whole),
-        };
-        self.job.site.tell(Event::Undone {
-            setup: self.job.plan.matrix.setups[setup].name.value.clone(),
-            error,
-        });
+        self.job.site.tell(Event::Undone { setup, error });
     }
-}
 
-/// Undoes what runs that are dead have left on a machine whose lock we hold. Returns a line about
-/// each.
-pub(super) async fn put_away(
-    site: &Site<'_>,
-    name: &str,
-    machine: &Machine,
-) -> Result<Vec<String>, RunError> {
-    let Some(host) = machine.host.as_deref() else {
-        return Ok(Vec::new());
-    };
-    let mut cleaned = Vec::new();
-    let left = site
-        .store
-        .borrow()
-        .live_left_by(|session, _| session != site.session)?;
-    for live in left.into_iter().filter(|live| live.machine == name) {
-        if let Ok(undo) = serde_json::from_str::<Undo>(&live.what) {
-            let failed = undo_commands(host, &undo).await;
-            remove(host, &undo.dir).await.map_err(|error| HostError {
-                message: format!(
-                    "a dead run left {}, and it cannot be put away: {}{error}",
-                    undo.dir,
-                    failed
-                        .map(|reason| format!("{reason}; "))
-                        .unwrap_or_default()
-                ),
-                kind: error.kind,
-            })?;
-            cleaned.push(format!("set-up in {}", undo.dir));
-        }
-        site.store.borrow().live_end(live.id)?;
+    /// All that the set-up does was done: whatever of it is there has to be undone.
+    async fn note_made(&self, machine: u16, setup: usize, step: u32) {
+        let Some((
+            _,
+            Machine {
+                host: Some(host), ..
+            },
+        )) = self.job.machine(machine)
+        else {
+            return;
+        };
+        let id = self
+            .up
+            .borrow_mut()
+            .get_mut(&(machine, setup, step))
+            .map(|up| {
+                up.noted.steps.push(UndoStep::Made);
+                up.noted.id
+            });
+        let Some(id) = id else {
+            return;
+        };
+        // Without the note a failure to undo it is told by its folder alone.
+        let _ = host.undo(UndoOp::Note(id, UndoStep::Made)).await;
     }
-    // Folders of run steps are not in the journal: nobody but us can have one at the moment.
-    for folder in run_folders(machine).await {
-        remove(host, &folder).await?;
-    }
-    Ok(cleaned)
 }
 
 /// Folders of run steps that there are on a machine. While nobody measures there a dead run has left them.
@@ -410,29 +379,4 @@ fn said(argv: &Words, output: &Output) -> String {
         output.ended,
         last_words(output)
     )
-}
-
-/// Runs all commands even if one fails; the first failure in words.
-async fn undo_commands(host: &dyn Host, undo: &Undo) -> Option<String> {
-    let mut failed = None;
-    // Without its folder nothing had been done yet.
-    let there = host
-        .files(vec![FileOp::List {
-            path: Path::new(&undo.dir).into(),
-        }])
-        .await;
-    if there.first().is_none_or(|reply| reply.is_err()) {
-        return None;
-    }
-    let timeout = Duration::try_from_secs_f64(undo.timeout_s).unwrap_or(PROBE_TIMEOUT);
-    for argv in &undo.commands {
-        let command = command(argv, &undo.dir, &undo.env, timeout);
-        let reason = match host.run(command, Cancel::never()).await {
-            Ok(output) if output.ended.is_success() => None,
-            Ok(output) => Some(said(argv, &output)),
-            Err(error) => Some(error.message),
-        };
-        failed = failed.or(reason);
-    }
-    failed
 }

@@ -9,6 +9,7 @@ use crate::config::profile::{Chain, Facts, Resolved};
 use crate::config::template::{Context, Engine};
 use crate::machine::environment::{self, CaptureRequest};
 use crate::machine::host::{Host, lock_is_free};
+use crate::machine::setups;
 use crate::machine::tune::{self, Applied, KnobOutcome, Reverted, Status, TuneError};
 use crate::resolve::prepare::Machine;
 
@@ -50,15 +51,18 @@ pub fn resolve(chain: &Chain, engine: &Engine, facts: &Facts) -> Result<Resolved
     }
 }
 
-/// Whether a dead run has left a machine other than it was: with its profile, in the middle of a measurement,
-/// or `with_setups`. Nobody has its lock then.
-pub async fn is_left(machine: &Machine, with_setups: bool) -> bool {
+/// Whether a dead run has left a machine other than it was: with its profile, with set-ups, or in the middle of a
+/// measurement. Nobody has its lock then.
+pub async fn is_left(machine: &Machine) -> bool {
     let Some(host) = &machine.host else {
         return false;
     };
     let status = tune::status(host.as_ref(), &machine.journal.own).await;
     let is_tuned = matches!(status, Ok(Status::Active { by_hand: false, .. }));
-    if !is_tuned && !with_setups && run_folders(machine).await.is_empty() {
+    // What cannot be read is told when the machine is entered.
+    let has_setups = setups::noted(host.as_ref()).await;
+    let has_setups = has_setups.map_or(true, |noted| !noted.is_empty());
+    if !is_tuned && !has_setups && run_folders(machine).await.is_empty() {
         return false;
     }
     lock_is_free(host.as_ref(), "looking for what dead runs have left").await

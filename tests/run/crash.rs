@@ -1,6 +1,7 @@
 //! `kill -9` at any moment: the next run puts away what is left and goes on.
 
 use std::hash::{BuildHasher, RandomState};
+use std::process::Command;
 use std::time::Duration;
 
 use super::lab::{Lab, need, repeated, shell};
@@ -95,4 +96,113 @@ fn what_is_left_of_a_measurement_is_put_away_where_nothing_is_to_be_done() {
     ran.assert_code(0);
     assert_eq!(ran.measured(), []);
     lab.assert_clean();
+}
+
+/// A mount and a loop device that a dead run of one matrix has left, with another state and another name of the machine
+/// than those of whoever comes next.
+fn leave_mount(lab: &Lab) {
+    let matrix = r#"
+        [machines.first]
+        via = "local"
+        [axes]
+        machine = ["first"]
+        [[setup]]
+        name = "place"
+        run  = [
+          "mkdir {{ dir }}/m", "truncate -s 1M {{ dir }}/image", "mount -t tmpfs -o size=64k none {{ dir }}/m",
+          ["sh", "-c", "losetup -f --show {{ dir }}/image > {{ dir }}/device"],
+        ]
+        undo = ["umount {{ dir }}/m", ["sh", "-c", "losetup -d $(cat {{ dir }}/device)"]]
+    "#;
+    let line = "touch $TMPDIR/measuring; sleep 1000; echo v=1";
+    lab.write_as("dying.toml", &(matrix.to_owned() + &shell(line)));
+    let running = lab.start_with("dying.toml", "events-dying", &["--state", "dying"]);
+    lab.wait_for("measuring");
+    running.kill();
+    assert_eq!(loop_devices(lab).len(), 1);
+    assert_eq!(lab.noted().len(), 1);
+}
+
+/// Loop devices on files of the lab.
+fn loop_devices(lab: &Lab) -> Vec<String> {
+    let listed = Command::new("losetup")
+        .args(["-l", "-n", "-O", "BACK-FILE"])
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let folder = lab.path("").display().to_string();
+    let of_lab = listed.lines().filter(|line| line.starts_with(&folder));
+    of_lab.map(str::to_owned).collect()
+}
+
+#[test]
+fn any_matrix_undoes_what_a_dead_run_left_on_the_machine() {
+    need("losetup", "mount");
+    let lab = Lab::new(&shell("echo v=1"));
+    // One that has something to measure, one that has nothing, and one that only reverts.
+    for way in ["run", "run", "revert"] {
+        leave_mount(&lab);
+        match way {
+            "run" => lab.run().assert_code(0),
+            _ => {
+                let reverted = lab.matrix(&["machine", "revert"]).output().unwrap();
+                let said = String::from_utf8(reverted.stdout).unwrap();
+                assert!(said.contains("set-up in "), "{said}");
+                assert_eq!(reverted.status.code(), Some(0));
+            }
+        }
+        assert_eq!(loop_devices(&lab), Vec::<String>::new());
+        assert_eq!(lab.mounts_in("dying"), Vec::<String>::new());
+        lab.assert_clean();
+        std::fs::remove_file(lab.path("measuring")).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_undone_is_told_and_stays_until_it_can() {
+    let setup = r#"
+        [[setup]]
+        name = "place"
+        run  = ["true"]
+        undo = [["sh", "-c", "test -e $TMPDIR/go"]]
+    "#;
+    let lab = Lab::new(&(setup.to_owned() + &shell("echo v=1")));
+    let ran = lab.run();
+    ran.assert_code(3);
+    assert_eq!(ran.measured().len(), 1);
+    let undone = ran.events("undone");
+    assert!(
+        undone[0]["error"]
+            .as_str()
+            .unwrap()
+            .contains("exit status 1"),
+        "{undone:?}"
+    );
+    // Nothing to measure: what is left is told again.
+    let ran = lab.run();
+    ran.assert_code(3);
+    assert_eq!(ran.events("left_behind").len(), 1);
+    assert!(ran.stderr.contains("left behind on"), "{}", ran.stderr);
+    assert_eq!(lab.noted().len(), 1);
+    let reverted = lab.matrix(&["machine", "revert"]).output().unwrap();
+    assert_eq!(reverted.status.code(), Some(3));
+    lab.touch("go");
+    let ran = lab.run();
+    ran.assert_code(0);
+    lab.assert_clean();
+    // Or it was put away by hand.
+    std::fs::remove_file(lab.path("go")).unwrap();
+    lab.write(
+        &std::fs::read_to_string(lab.path("matrix.toml"))
+            .unwrap()
+            .replace("[matrix]\nname = \"e2e\"\n", "")
+            .replace("v=1", "v=2"),
+    );
+    lab.run().assert_code(3);
+    let forgotten = lab
+        .matrix(&["machine", "revert", "--forget"])
+        .output()
+        .unwrap();
+    assert_eq!(forgotten.status.code(), Some(0));
+    assert_eq!(lab.noted().len(), 0);
 }

@@ -156,11 +156,18 @@ impl Lab {
             .map(|entry| entry.unwrap().path())
             .collect();
         assert_eq!(left, Vec::<PathBuf>::new());
-        assert_eq!(self.count("SELECT count(*) FROM live"), 0);
+        assert_eq!(self.noted(), Vec::<PathBuf>::new());
         let check = self
             .store()
             .query_row("PRAGMA integrity_check", [], |row| row.get::<_, String>(0));
         assert_eq!(check.unwrap(), "ok");
+    }
+
+    /// Files of set-ups in the machine's journal.
+    pub fn noted(&self) -> Vec<PathBuf> {
+        let files = fs::read_dir(self.path("lock.state/setups"));
+        let files = files.into_iter().flatten();
+        files.map(|entry| entry.unwrap().path()).collect()
     }
 
     /// Living processes that were started in this folder, as `pid: command line`.
@@ -183,9 +190,15 @@ impl Lab {
     }
 
     fn mounts(&self) -> Vec<String> {
+        self.mounts_in(".matrix")
+    }
+
+    /// Mounts in the work folder of a state folder.
+    pub fn mounts_in(&self, state: &str) -> Vec<String> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-        let inside = places.filter(|place| Path::new(place).starts_with(self.path(".matrix/work")));
+        let inside =
+            places.filter(|place| Path::new(place).starts_with(self.path(state).join("work")));
         inside.map(str::to_owned).collect()
     }
 }

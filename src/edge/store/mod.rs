@@ -9,7 +9,6 @@ mod builds;
 mod error;
 mod export;
 mod history;
-mod live;
 mod logs;
 mod lookup;
 mod open;
@@ -35,7 +34,6 @@ pub use beside::{
 pub use error::{StoreError, StoreErrorKind};
 pub use export::ExportedSample;
 pub use history::{PastPoint, Position, SessionSpan, Unsaved, VersionCommit};
-pub use live::{LIVE_BYTES_MAX, LiveSetup};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX, Record};

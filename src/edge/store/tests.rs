@@ -515,23 +515,6 @@ fn what_is_said_about_series_is_kept() {
 }
 
 #[test]
-fn what_a_dead_session_left_is_undone_in_reverse() {
-    let (_folder, store) = new_store();
-    let (dead, alive) = (session(&store), session(&store));
-    store.live_begin(dead, "here", "first").unwrap();
-    store.live_begin(dead, "here", "second").unwrap();
-    let gone = store.live_begin(dead, "here", "gone").unwrap();
-    store.live_begin(alive, "here", "other").unwrap();
-    store.live_end(gone).unwrap();
-    store.live_end(gone).unwrap();
-    let left = store
-        .live_left_by(|session, process| session == dead && process == "42")
-        .unwrap();
-    let what: Vec<&str> = left.iter().map(|live| &*live.what).collect();
-    assert_eq!(what, ["second", "first"]);
-}
-
-#[test]
 fn the_view_for_people_has_a_row_for_each_sample() {
     let (_folder, mut store) = new_store();
     let session = session(&store);

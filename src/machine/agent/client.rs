@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::protocol::{CallId, FromAgent, LockId, Reply, Request, ToAgent};
+use crate::machine::host::undo::{UndoOp, UndoReply};
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind,
     HostFacts, Lock, Output, Probed, ServiceId, Wait,
@@ -367,5 +368,9 @@ impl Host for AgentHost {
 
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
         Box::pin(async move { expect!(self.ask(Request::Clean).await, Reply::Clean) })
+    }
+
+    fn undo(&self, op: UndoOp) -> Wait<'_, Result<UndoReply, HostError>> {
+        Box::pin(async move { expect!(self.ask(Request::Undo(op)).await, Reply::Undo) })
     }
 }

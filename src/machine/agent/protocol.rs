@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::host::undo::{UndoOp, UndoReply};
 use crate::machine::host::{
     Command, FileOp, FileReply, Holder, HostError, HostFacts, Output, Probed, ServiceId,
 };
 
 /// Changes when a message changes its form: both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 /// What an agent prints first, before its version; a login shell may print other lines before it.
 pub const GREETING: &str = "matrix-agent";
 /// Bytes of one frame's payload: a longer message is sent in several, between those of others.
@@ -55,6 +56,7 @@ pub enum Request {
     Lock(Holder),
     Unlock(LockId),
     Clean,
+    Undo(UndoOp),
 }
 
 /// The answer to the request of the same name.
@@ -70,4 +72,5 @@ pub enum Reply {
     Lock(Result<LockId, HostError>),
     Unlock,
     Clean(Result<Vec<String>, HostError>),
+    Undo(Result<UndoReply, HostError>),
 }

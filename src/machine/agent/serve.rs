@@ -130,6 +130,7 @@ impl Agent {
                 Reply::Unlock
             }
             Request::Clean => Reply::Clean(host.clean().await),
+            Request::Undo(op) => Reply::Undo(host.undo(op).await),
         }
     }
 

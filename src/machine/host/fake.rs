@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::undo::{NotedSetup, UndoId, UndoOp, UndoReply};
 use super::{
     Cancel, Command, FileFacts, FileOp, FileReply, Holder, Host, HostError, HostErrorKind,
-    HostFacts, Lock, Output, ServiceId, Wait,
+    HostFacts, JournalPlace, Lock, MachineIdentity, Output, ServiceId, Wait,
 };
 use crate::base::key::Key;
 use crate::base::sample::Ended;
@@ -40,6 +41,7 @@ pub struct FakeHost {
     log: RefCell<Vec<String>>,
     services: RefCell<BTreeSet<ServiceId>>,
     services_started: Cell<u64>,
+    setups: RefCell<Vec<NotedSetup>>,
 }
 
 impl FakeHost {
@@ -58,6 +60,7 @@ impl FakeHost {
             log: RefCell::default(),
             services: RefCell::default(),
             services_started: Cell::new(0),
+            setups: RefCell::default(),
         }
     }
 
@@ -126,6 +129,29 @@ impl FakeHost {
 
     fn note(&self, line: String) {
         self.log.borrow_mut().push(line);
+    }
+
+    fn undo_at_once(&self, op: UndoOp) -> Result<UndoReply, HostError> {
+        let mut setups = self.setups.borrow_mut();
+        match op {
+            UndoOp::Begin(undo) => {
+                let id = UndoId(setups.last().map_or(0, |last| last.id.0 + 1));
+                setups.push(NotedSetup {
+                    id,
+                    undo,
+                    is_of_this_boot: true,
+                    steps: Vec::new(),
+                });
+                return Ok(UndoReply::Begun(id));
+            }
+            UndoOp::Note(id, step) => {
+                let setup = setups.iter_mut().find(|setup| setup.id == id);
+                setup.into_iter().for_each(|setup| setup.steps.push(step));
+            }
+            UndoOp::End(id) => setups.retain(|setup| setup.id != id),
+            UndoOp::List => return Ok(UndoReply::Setups(setups.iter().rev().cloned().collect())),
+        }
+        Ok(UndoReply::Done)
     }
 
     fn carry_out(&self, op: FileOp) -> Result<FileReply, HostError> {
@@ -299,6 +325,15 @@ impl Host for FakeHost {
                 cpus: 1,
                 is_root: false,
                 state: None,
+                identity: MachineIdentity {
+                    machine_id: self.name.clone(),
+                    ..MachineIdentity::default()
+                },
+                journal: JournalPlace {
+                    own: "/var/lib/matrix/profile.json".into(),
+                    of_root: None,
+                },
+                pid: 1,
             })
         })
     }
@@ -400,6 +435,18 @@ impl Host for FakeHost {
             let left = std::mem::take(&mut *self.services.borrow_mut());
             let ended = left.into_iter().map(|id| format!("service {}", id.0));
             Ok(ended.collect())
+        })
+    }
+
+    fn undo(&self, op: UndoOp) -> Wait<'_, Result<UndoReply, HostError>> {
+        Box::pin(async move {
+            let line = match &op {
+                UndoOp::List => return self.undo_at_once(op),
+                UndoOp::Begin(_) => "begin",
+                UndoOp::Note(..) => "note",
+                UndoOp::End(_) => "end",
+            };
+            self.with_fault(line, || self.undo_at_once(op)).await
         })
     }
 }

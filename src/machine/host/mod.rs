@@ -3,6 +3,7 @@
 pub mod fake;
 pub mod local;
 pub mod serial;
+pub mod undo;
 
 use std::fmt;
 use std::future::Future;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use self::undo::{UndoOp, UndoReply};
 use crate::base::sample::Ended;
 use crate::base::units::show_time;
 
@@ -77,6 +79,9 @@ pub trait Host {
     /// Ends the processes that a `matrix` which is no longer alive left on the machine. Returns a
     /// line about each. The caller holds the lock.
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>>;
+
+    /// Reads or writes the machine's journal of set-ups. The caller holds the lock.
+    fn undo(&self, op: UndoOp) -> Wait<'_, Result<UndoReply, HostError>>;
 }
 
 /// Carries out one file operation.
@@ -132,6 +137,9 @@ impl HeldLock for () {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
+    /// On which the process runs.
+    #[serde(default)]
+    pub host: String,
     pub user: String,
     /// What it is doing: the matrix's name.
     pub purpose: String,
@@ -147,6 +155,10 @@ impl Holder {
         let uid = rustix::process::geteuid().as_raw();
         Holder {
             pid: std::process::id(),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
             user: user.unwrap_or_else(|_| match uid {
                 0 => "root".to_owned(),
                 uid => format!("uid {uid}"),
@@ -279,7 +291,7 @@ pub struct FileFacts {
 }
 
 /// What a machine says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
     /// Processors that steps may use.
     pub cpus: usize,
@@ -288,6 +300,31 @@ pub struct HostFacts {
     /// Where the machine keeps builds, artifacts and work folders; None where it shares the state folder of the
     /// orchestrator.
     pub state: Option<PathBuf>,
+    pub identity: MachineIdentity,
+    /// Where it is kept how to put a profile back.
+    pub journal: JournalPlace,
+    /// Its own process, or that of its agent: it does not count as somebody else's load.
+    pub pid: u32,
+}
+
+/// Which machine it is. Two names of one machine have the same, and take turns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct MachineIdentity {
+    /// machine-id(5); empty where there is none, as in many a container.
+    pub machine_id: String,
+    /// The kernel's, of this boot.
+    pub boot_id: String,
+    /// Who names another lock file shares nothing with those who have the machine's.
+    #[serde(with = "serial::path")]
+    pub lock: PathBuf,
+}
+
+/// Where the journals of profiles are.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JournalPlace {
+    pub own: PathBuf,
+    /// Root's, for others: what it tells of they can neither set nor put back.
+    pub of_root: Option<PathBuf>,
 }
 
 /// A command to run: an argv, never a shell line.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::SMT_CONTROL;
 use crate::base::key::Key;
 use crate::base::sample::Ended;
+use crate::machine::host::undo::{UndoOp, UndoReply};
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostError, HostErrorKind, HostFacts, Lock,
     Output, ServiceId, Wait,
@@ -345,7 +346,7 @@ impl Host for FakeRoot {
             Ok(HostFacts {
                 cpus: 1,
                 is_root: true,
-                state: None,
+                ..HostFacts::default()
             })
         })
     }
@@ -397,5 +398,9 @@ impl Host for FakeRoot {
 
     fn clean(&self) -> Wait<'_, Result<Vec<String>, HostError>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn undo(&self, _: UndoOp) -> Wait<'_, Result<UndoReply, HostError>> {
+        Box::pin(async { Ok(UndoReply::Setups(Vec::new())) })
     }
 }

@@ -1,6 +1,6 @@
 //! The journal: what was on the machine before a profile was applied, kept through any crash.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,36 +12,6 @@ const VERSION: u32 = 1;
 /// More is refused before anything is set.
 const LINE_BYTES_MAX: usize = 2 << 20;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
-const OF_ROOT: &str = "/var/lib/matrix/profile.json";
-
-/// Where journals are.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct JournalPlace {
-    pub own: PathBuf,
-    /// Root's, for others: what it tells of they can neither set nor put back.
-    pub of_root: Option<PathBuf>,
-}
-
-/// One place a machine, so that whoever comes next finds it. Beside a lock that the user has chosen;
-/// else root's is below /var/lib, and others, who can set little, have one below their home with the
-/// machine's name, as a home may be shared between machines.
-pub fn place(lock: Option<&Path>) -> JournalPlace {
-    let alone = |own: PathBuf| JournalPlace { own, of_root: None };
-    if let Some(lock) = lock {
-        return alone(lock.with_added_extension("profile.json"));
-    }
-    let home = std::env::var_os("HOME").filter(|_| !rustix::process::geteuid().is_root());
-    let Some(home) = home else {
-        return alone(OF_ROOT.into());
-    };
-    let uname = rustix::system::uname();
-    let file = format!("profile-{}.json", uname.nodename().to_string_lossy());
-    JournalPlace {
-        own: Path::new(&home).join(".local/state/matrix").join(file),
-        of_root: Some(OF_ROOT.into()),
-    }
-}
 
 /// The first line of the file. A second one may follow: [`Confirmed`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

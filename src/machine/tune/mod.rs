@@ -18,7 +18,7 @@ use std::path::Path;
 use crate::base::key::Key;
 use crate::base::units::show_time;
 use crate::config::profile::{Knob, Resolved, WantedProfile};
-use crate::machine::host::{FileOp, Host, HostError, HostErrorKind, ServiceId};
+use crate::machine::host::{FileOp, Host, HostError, HostErrorKind, JournalPlace, ServiceId};
 use find::{FoundFiles, find, read_op, same, value_of, write_op};
 use journal::{Journal, JournalEntry, JournalState};
 use revert::{finish, put_back, revert_this, split_entries};
@@ -26,7 +26,6 @@ use revert::{finish, put_back, revert_this, split_entries};
 pub use cpus::CpuSet;
 pub use find::FILES_MAX;
 pub(in crate::machine) use find::value_in;
-pub use journal::{JournalPlace, place};
 pub use revert::revert;
 
 const SMT_CONTROL: &str = "/sys/devices/system/cpu/smt/control";

@@ -21,6 +21,7 @@ use crate::edge::artifact::Artifacts;
 use crate::edge::store::{Record, Recorded, StoreErrorKind, Written};
 use crate::machine::host::fake::{FakeHost, HostFault, printed};
 use crate::machine::host::{Command, Host, HostError, Output};
+use crate::machine::setups;
 use crate::plan::cell::CellChoice;
 use crate::resolve::prepare::{Machines, PrepareOptions};
 use crate::resolve::versions::{VersionRequest, Versions};
@@ -324,7 +325,7 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
         let what = what.map_err(|what| format!("session {number}: {what}"))?;
         let well = match what {
             Way::Whole => each_sample_once(&session),
-            Way::Ended => left_behind(&session, &hosts),
+            Way::Ended => left_behind(&hosts).await,
             Way::Killed => Ok(()),
         };
         well.map_err(|what| format!("session {number}: {what}"))?;
@@ -349,14 +350,10 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
             return Err(format!("{name}: the knob is at {knob}"));
         }
     }
-    if !bed
-        .store
-        .borrow()
-        .live_left_by(|_, _| true)
-        .unwrap()
-        .is_empty()
-    {
-        return Err("the journal of set-ups is not empty".to_owned());
+    for (name, host) in &hosts {
+        if !setups::noted(host.as_ref()).await.unwrap().is_empty() {
+            return Err(format!("{name}: the journal of set-ups is not empty"));
+        }
     }
     each_sample_once(&session)
 }
@@ -435,16 +432,12 @@ async fn one(
 }
 
 /// What a session that ended by itself has left must be in the journal.
-fn left_behind(session: &Session, hosts: &[(String, Rc<FakeHost>)]) -> Result<(), String> {
-    let live = session.store.borrow().live_left_by(|_, _| true).unwrap();
+async fn left_behind(hosts: &[(String, Rc<FakeHost>)]) -> Result<(), String> {
     for (name, host) in hosts {
+        let noted = setups::noted(host.as_ref()).await.unwrap();
         for mounted in host.left().0 {
             let dir = mounted.parent().unwrap().display().to_string();
-            let is_noted = |what: &str| what.contains(&dir);
-            if !live
-                .iter()
-                .any(|it| it.machine == *name && is_noted(&it.what))
-            {
+            if !noted.iter().any(|it| it.undo.dir == dir) {
                 return Err(format!(
                     "{name}: {} is left and not noted",
                     mounted.display()

@@ -168,13 +168,16 @@ fn read_holder(file: &mut File) -> String {
         .ok()
         .and_then(|_| serde_json::from_slice::<Holder>(&text).ok())
     {
-        Some(Holder {
-            pid,
-            user,
-            purpose,
-            since,
-        }) => {
-            format!("held by pid {pid} ({user}), matrix `{purpose}`, since {since}")
+        Some(holder) => {
+            let Holder {
+                pid,
+                host,
+                user,
+                purpose,
+                since,
+            } = holder;
+            let at = if host.is_empty() { "" } else { "@" };
+            format!("held by pid {pid} ({user}{at}{host}), matrix `{purpose}`, since {since}")
         }
         None => "held by a process that does not say who it is".to_owned(),
     }

@@ -8,6 +8,7 @@ mod output;
 mod proc;
 mod process;
 mod record;
+mod setups;
 mod sockets;
 mod state;
 mod tree;
@@ -26,9 +27,10 @@ use self::record::Recording;
 pub use self::tree::OwnChild;
 use self::tree::Owner;
 use self::tree::now_ticks;
+use super::undo::{UndoOp, UndoReply};
 use super::{
     Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind,
-    HostFacts, Lock, Output, Probed, ServiceId, Wait,
+    HostFacts, JournalPlace, Lock, Output, Probed, ServiceId, Wait,
 };
 use crate::base::sample::Ended;
 
@@ -48,6 +50,7 @@ pub struct LocalHost {
     lock: PathBuf,
     /// Journals of the machine.
     state: PathBuf,
+    profile_journal: JournalPlace,
     /// Where builds, artifacts and work folders are; None: where the orchestrator says.
     work: Option<PathBuf>,
     grace: Duration,
@@ -71,6 +74,7 @@ impl LocalHost {
             environment: Arc::new(BaseEnvironment::of_this_process()),
             lock: lock::path_default(),
             state: state::folder(None),
+            profile_journal: state::profile_journal(None),
             work: None,
             grace: GRACE,
             services: RefCell::default(),
@@ -82,6 +86,7 @@ impl LocalHost {
     pub fn with_lock(mut self, path: impl Into<PathBuf>) -> LocalHost {
         self.lock = path.into();
         self.state = state::folder(Some(&self.lock));
+        self.profile_journal = state::profile_journal(Some(&self.lock));
         self
     }
 
@@ -169,6 +174,9 @@ impl Host for LocalHost {
                 cpus: std::thread::available_parallelism().map_or(1, usize::from),
                 is_root: rustix::process::geteuid().is_root(),
                 state: self.work.clone(),
+                identity: state::identity(&self.lock),
+                journal: self.profile_journal.clone(),
+                pid: std::process::id(),
             })
         })
     }
@@ -305,6 +313,21 @@ impl Host for LocalHost {
         Box::pin(
             async move { Ok(tree::clean(&self.owner.namespace, &self.state, self.grace).await) },
         )
+    }
+
+    fn undo(&self, op: UndoOp) -> Wait<'_, Result<UndoReply, HostError>> {
+        let state = self.state.clone();
+        Box::pin(async move {
+            if !matches!(op, UndoOp::Begin(_)) {
+                return setups::carry_out(&state, op);
+            }
+            // It waits for the disk.
+            let done = tokio::task::spawn_blocking(move || setups::carry_out(&state, op));
+            let done = done.await;
+            done.unwrap_or_else(|error| {
+                Err(HostError::new(HostErrorKind::Other, error.to_string()))
+            })
+        })
     }
 }
 

@@ -23,6 +23,7 @@ const RECORDS_MAX: usize = 1000;
 const LIST_BYTES_MAX: u64 = 256 << 10;
 /// Before the owner's name. That of a profile's cpuset has a number alone.
 const CGROUP_PREFIX: &str = "matrix-";
+const LINE_BYTES_MAX: u64 = 64;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Processes of one cgroup that are read.
 const PROCS_BYTES_MAX: u64 = 8 << 20;
@@ -142,8 +143,7 @@ pub struct Record {
 
 impl Record {
     fn head(owner: &Owner, cgroup: Option<&Path>) -> String {
-        let boot = read(Path::new(BOOT_ID), 64).unwrap_or_default();
-        let mut text = format!("owner {owner}\nboot {}\n", boot.trim());
+        let mut text = format!("owner {owner}\nboot {}\n", boot_id());
         if let Some(cgroup) = cgroup {
             text += &format!("cgroup {}\n", cgroup.display());
         }
@@ -217,13 +217,13 @@ fn process_of(line: &str) -> Option<(i32, u64)> {
 /// The records of this pid namespace whose `matrix` is gone: those in the folder, and the cgroups beside ours, whose
 /// records may be gone with their folder.
 pub fn dead(state: &Path, namespace: &str) -> Vec<Record> {
-    let boot = read(Path::new(BOOT_ID), 64).unwrap_or_default();
+    let boot = boot_id();
     let mut records = Vec::new();
     let entries = fs::read_dir(state.join(FOLDER)).into_iter().flatten();
     for entry in entries.filter_map(Result::ok).take(RECORDS_MAX) {
         let file = entry.path();
         let text = read(&file, RECORD_BYTES_MAX).unwrap_or_default();
-        match Record::parse(&file, &text, boot.trim()) {
+        match Record::parse(&file, &text, &boot) {
             Some(record) => records.push(record),
             // Nothing of it can be found again.
             None => drop(fs::remove_file(&file)),
@@ -345,6 +345,17 @@ fn write_new(file: &Path, text: &str) -> io::Result<()> {
         .mode(0o600)
         .open(file)?;
     open.write_all(text.as_bytes())
+}
+
+/// The kernel's id of this boot.
+pub fn boot_id() -> String {
+    one_line(Path::new(BOOT_ID))
+}
+
+/// A short file's text without its end of line; empty where there is none.
+pub fn one_line(file: &Path) -> String {
+    let text = read(file, LINE_BYTES_MAX).unwrap_or_default();
+    text.trim().to_owned()
 }
 
 fn read(file: &Path, bytes_max: u64) -> io::Result<String> {

@@ -617,6 +617,7 @@ fn holder(purpose: &str) -> Holder {
     let (user, since) = ("root".to_owned(), "2026-01-02T03:04:05Z".to_owned());
     Holder {
         pid: 123,
+        host: "lab1".to_owned(),
         user,
         purpose: purpose.to_owned(),
         since,
@@ -644,7 +645,7 @@ fn the_lock_is_exclusive_and_its_holder_is_told_once() {
         };
         let (refused, ()) = tokio::join!(second, cancel);
         assert_eq!(refused.err().unwrap().kind, HostErrorKind::Cancelled);
-        let expected = "held by pid 123 (root), matrix `first`, since 2026-01-02T03:04:05Z";
+        let expected = "held by pid 123 (root@lab1), matrix `first`, since 2026-01-02T03:04:05Z";
         assert_eq!(heard.take(), [expected]);
         drop(slot);
         host.lock(holder("third"), &nobody, Cancel::never())
