@@ -277,7 +277,8 @@ fn an_undo_that_fails_is_told() {
     "#;
     let lab = Lab::new(&(setup.to_owned() + &shell("echo v=1")));
     let ran = lab.run();
-    ran.assert_code(0);
+    // It is left behind.
+    ran.assert_code(3);
     let undone = ran.events("undone");
     let error = undone[0]["error"].as_str().unwrap_or_default();
     assert!(
