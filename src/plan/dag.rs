@@ -217,6 +217,16 @@ impl Plan<'_> {
         machine.is_some_and(|machine| machine.via == Via::Null)
     }
 
+    /// Of each value of the axis `machine`, whether it is a `null` machine.
+    pub fn null_machines(&self) -> Vec<bool> {
+        let axis = self.cells.axis("machine").map(|axis| &self.cells.axes[axis]);
+        let names = axis.into_iter().flat_map(|axis| &axis.labels);
+        let machines = names.map(|name| self.matrix.machine(name));
+        machines
+            .map(|machine| machine.is_some_and(|machine| machine.via == Via::Null))
+            .collect()
+    }
+
     /// The build step of a cell.
     pub fn build_of(&self, cell: usize) -> Option<u32> {
         self.steps.builds.of(self.cells.cell(cell))

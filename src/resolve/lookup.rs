@@ -225,11 +225,13 @@ impl StepTimes {
             past.durations
                 .extend(duration.map(|duration| (*key, duration)));
         }
-        // A declared duration of this preset says more than what other presets took.
+        // A declared duration of this preset says more than what other presets took, but not of a machine where
+        // nothing runs.
+        let runs_nothing = plan.null_machines().iter().all(|is_null| *is_null);
         let mut words = plan.matrix.run.commands().flat_map(|argv| &argv.words);
         let declared = words.any(|word| word.mentions.iter().any(|name| name == "seconds"));
         for (kind, typical) in StepKind::ALL.into_iter().zip(&mut past.typical) {
-            if kind == StepKind::Run && declared {
+            if kind == StepKind::Run && declared && !runs_nothing {
                 continue;
             }
             if let Some(known) = store.typical_duration(&plan.matrix.name, kind)? {
