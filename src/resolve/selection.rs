@@ -516,6 +516,11 @@ impl Chosen {
         let mut spent = Spent::new(plan, todo);
         let mut left_out = LeftOut::default();
         wanted.retain(|run| !spent.add(*run, durations, budget));
+        // What never fits is done where a machine would have nothing else to do, one in a session: it would wait
+        // for ever, and its time is only a guess until then.
+        if budget > Duration::ZERO {
+            wanted.retain(|run| !spent.add_first(*run, durations));
+        }
         for run in &wanted {
             let rounds = todo.rounds[*run as usize];
             let each = (durations.run)(plan.steps.runs.keys[*run as usize]);
@@ -551,6 +556,14 @@ impl<'a> Spent<'a> {
         }
     }
 
+    /// Adds a run step with what it needs, if nothing is to be done on its machine.
+    fn add_first(&mut self, run: u32, durations: &Durations) -> bool {
+        let cell = self.plan.run_step(run).cell as usize;
+        let machine = self.plan.cells.cell(cell)[self.machine];
+        let is_idle = self.by_machine.get(&machine).is_none_or(Duration::is_zero);
+        is_idle && self.add(run, durations, Duration::MAX)
+    }
+
     /// Adds a run step with what it needs, if there is room.
     fn add(&mut self, run: u32, durations: &Durations, budget: Duration) -> bool {
         let Spent { plan, todo, .. } = *self;
@@ -572,10 +585,11 @@ impl<'a> Spent<'a> {
             cost += (durations.setup)(key) / slots;
         }
         let spent = self.by_machine.entry(machine).or_default();
-        if *spent + cost > budget {
+        let total = spent.saturating_add(cost);
+        if total > budget {
             return false;
         }
-        *spent += cost;
+        *spent = total;
         self.builds.extend(build);
         self.setups.extend(setups);
         true
