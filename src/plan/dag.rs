@@ -219,7 +219,10 @@ impl Plan<'_> {
 
     /// Of each value of the axis `machine`, whether it is a `null` machine.
     pub fn null_machines(&self) -> Vec<bool> {
-        let axis = self.cells.axis("machine").map(|axis| &self.cells.axes[axis]);
+        let axis = self
+            .cells
+            .axis("machine")
+            .map(|axis| &self.cells.axes[axis]);
         let names = axis.into_iter().flat_map(|axis| &axis.labels);
         let machines = names.map(|name| self.matrix.machine(name));
         machines
