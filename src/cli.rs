@@ -22,6 +22,7 @@ mod run;
 mod session;
 mod show;
 mod sides;
+mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

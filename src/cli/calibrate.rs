@@ -7,8 +7,9 @@ use clap::Args;
 
 use super::load::load;
 use super::run::{block_on, progress};
-use super::session::{settings, signals};
+use super::session::settings;
 use super::show::{self, Stop};
+use super::signals::signals;
 use super::{Common, Exit};
 use crate::base::diag::{Sources, suggest};
 use crate::config::matrix::{Matrix, REPEAT_MAX};

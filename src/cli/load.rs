@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::machine::lock_file;
 use super::show::{self, Stop};
+use super::signals::catch_signals;
 use super::{Common, Exit, profiles};
 use crate::base::diag::{Diagnostic, Sources, Span};
 use crate::base::key::Key;
@@ -54,6 +55,8 @@ pub struct Targets {
 impl Loaded {
     /// Looks at all machines and versions.
     pub async fn look(&self, common: &Common) -> Result<Targets, Stop> {
+        // Git may run from here on.
+        catch_signals()?;
         let wanted = VersionRequest {
             versions: &common.versions,
             against: common.against.as_deref(),

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use super::load::{self, load};
 use super::pivot::LayoutOptions;
-use super::session::{SelectionArgs, settings, signals};
+use super::session::{SelectionArgs, settings};
 use super::show::{self, Stop};
+use super::signals::signals;
 use super::{Common, Exit, Format, SEED, install, sides};
 use crate::base::diag::{Sources, suggest};
 use crate::base::sample::Better;

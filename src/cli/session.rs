@@ -1,17 +1,11 @@
 //! The command line of a session: what is selected, the settings, signals.
 
 use std::collections::BTreeSet;
-use std::thread;
 use std::time::Duration;
 
-use clap::Args;
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-
+use super::Common;
 use super::load::Loaded;
 use super::show::Stop;
-use super::{Common, Exit};
 use crate::base::units::{exact_duration, parse_duration};
 use crate::edge::store::Store;
 use crate::plan::dag::Plan;
@@ -21,7 +15,8 @@ use crate::resolve::prepare::Machines;
 use crate::resolve::selection::{Chosen, SelectionOptions, choose};
 use crate::run::command::now_ms;
 use crate::run::execute::RunError;
-use crate::run::session::{SessionError, SessionSettings, Signals, writer_thread};
+use crate::run::session::{SessionError, SessionSettings, writer_thread};
+use clap::Args;
 
 /// What is measured beside what is missing, or instead of it.
 #[derive(Clone, Debug, Default, Args)]
@@ -126,35 +121,4 @@ pub fn settings<'a>(
         monitors: &loaded.monitors,
         writer: writer_thread,
     }
-}
-
-/// Catches Ctrl-C, SIGTERM and hang-ups, on a thread of its own: whoever computes does not look at messages. With the
-/// receiver dropped they end the process as they would have.
-pub fn signals() -> Result<Signals, Stop> {
-    let refused = |error| Stop::message(format!("signals cannot be caught: {error}"));
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let runtime = Builder::new_current_thread().enable_io().build();
-    let runtime = runtime.map_err(refused)?;
-    let of = |kind| {
-        let _in_runtime = runtime.enter();
-        signal(kind).map_err(refused)
-    };
-    let mut interrupt = of(SignalKind::interrupt())?;
-    let mut terminate = of(SignalKind::terminate())?;
-    let mut hang_up = of(SignalKind::hangup())?;
-    let forward = async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
-            }
-            if sender.send(()).is_err() {
-                std::process::exit(Exit::Interrupted as i32);
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("signals".to_owned());
-    let started = thread.spawn(move || runtime.block_on(forward));
-    started.map(|_| receiver).map_err(refused)
 }

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Exit;
+use super::signals::end_if_stopped;
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::printable::{printable_json, styled};
 use crate::base::secret::mask_secrets;
@@ -74,6 +75,7 @@ impl From<crate::resolve::lookup::LookupError> for Stop {
 
 /// Prints what stopped a verb: for people on standard error, with `json` also on standard output.
 pub fn stopped(stop: &Stop, sources: &Sources, json: bool) -> Exit {
+    end_if_stopped();
     diagnostics(&stop.diagnostics, sources);
     if json {
         let errors = stop

@@ -206,3 +206,41 @@ fn the_hint_says_how_to_go_on() {
     assert_eq!(fresh.measured().len(), 3);
     assert_eq!(lab.run().measured().len(), 0);
 }
+
+#[test]
+fn a_fetch_ends_with_the_program() {
+    use std::os::unix::fs::PermissionsExt;
+    let git = r#"
+        [subject.git]
+        repo = "https://localhost:1/none.git"
+        paths = ["**"]
+        [build]
+        run = ["true"]
+        artifacts = ["x"]
+    "#;
+    let lab = Lab::new(&(git.to_owned() + &shell("echo v=1")));
+    // A git whose server does not answer.
+    std::fs::create_dir(lab.path("bin")).unwrap();
+    let script = "#!/bin/sh\ncase \"$*\" in *fetch*|*clone*|*ls-remote*) touch $TMPDIR/fetching; exec sleep 1000;; esac\n\
+                  PATH=${PATH#*:} exec git \"$@\"\n";
+    std::fs::write(lab.path("bin/git"), script).unwrap();
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(lab.path("bin/git"), mode).unwrap();
+    let path = format!(
+        "{}:{}",
+        lab.path("bin").display(),
+        std::env::var("PATH").unwrap()
+    );
+    let child = lab
+        .matrix(&["run", "matrix.toml", "--version", "v1"])
+        .env("PATH", path)
+        .spawn()
+        .unwrap();
+    lab.wait_for("fetching");
+    let began = std::time::Instant::now();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    println!("ended {:.1?} after the signal", began.elapsed());
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(lab.processes(), Vec::<String>::new());
+}

@@ -49,6 +49,8 @@ pub fn repeated(repeat: &str, line: &str) -> String {
 /// Commands of the matrix find the folder as `$TMPDIR`, which also marks their processes.
 pub struct Lab {
     folder: TempDir,
+    /// The machine is served by `matrix agent`, over pipes.
+    pub through_agent: bool,
 }
 
 impl Lab {
@@ -56,6 +58,7 @@ impl Lab {
     pub fn new(matrix: &str) -> Lab {
         let lab = Lab {
             folder: TempDir::new().unwrap(),
+            through_agent: false,
         };
         lab.write(matrix);
         lab
@@ -86,6 +89,12 @@ impl Lab {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if self.through_agent {
+            command.env(
+                "MATRIX_AGENT",
+                concat!(env!("CARGO_BIN_EXE_matrix"), " agent"),
+            );
+        }
         command
     }
 

@@ -1,5 +1,6 @@
 //! End-to-end tests of `matrix run`: real programs, a matrix of each test's own, a real store.
 
+mod agent;
 mod choices;
 mod crash;
 mod failures;

@@ -1,7 +1,7 @@
 //! The serving side of an agent: requests in, the machine's host asked, replies out.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -17,13 +17,17 @@ use super::frames::{read_messages, write_messages};
 use super::protocol::{
     CallId, FromAgent, GREETING, LockId, PROTOCOL_VERSION, Reply, Request, ToAgent,
 };
-use crate::machine::host::{Cancel, Host, HostError, HostErrorKind, Lock};
+use crate::machine::host::{Cancel, Host, HostError, HostErrorKind, Lock, Output, ServiceId};
+use crate::machine::setups;
+use crate::machine::tune::{self, Status};
 
 /// What an agent has in hand.
 struct Agent {
     host: Rc<dyn Host>,
     locks: RefCell<HashMap<LockId, Lock>>,
     locks_taken: Cell<u64>,
+    /// Services that were started and not stopped.
+    services: RefCell<BTreeSet<ServiceId>>,
     calls: RefCell<HashMap<CallId, OpenCall>>,
     call_ended: Notify,
 }
@@ -45,6 +49,7 @@ pub async fn serve(
         host,
         locks: RefCell::default(),
         locks_taken: Cell::new(0),
+        services: RefCell::default(),
         calls: RefCell::default(),
         call_ended: Notify::new(),
     });
@@ -87,6 +92,9 @@ pub async fn serve(
     };
     LocalSet::new().run_until(serving).await;
     let locks: Vec<Lock> = agent.locks.take().into_values().collect();
+    if !locks.is_empty() {
+        agent.put_back().await;
+    }
     for lock in locks {
         lock.release().await;
     }
@@ -107,12 +115,16 @@ impl Agent {
             Request::Facts => Reply::Facts(host.facts().await),
             Request::Files(ops) => Reply::Files(host.files(ops).await),
             Request::Run(command) => Reply::Run(host.run(command, cancel).await),
-            Request::Start(command) => Reply::Start(host.start(command).await),
+            Request::Start(command) => {
+                let started = host.start(command).await;
+                self.services.borrow_mut().extend(started.iter());
+                Reply::Start(started)
+            }
             Request::Probe(service, command) => {
                 Reply::Probe(host.probe(service, command, cancel).await)
             }
             Request::Ended(service) => Reply::Ended(host.ended(service).await),
-            Request::Stop(service) => Reply::Stop(host.stop(service).await),
+            Request::Stop(service) => Reply::Stop(self.stop(service).await),
             Request::Lock(holder) => {
                 let lock = host.lock(holder, tell, cancel).await;
                 Reply::Lock(lock.map(|lock| {
@@ -134,12 +146,35 @@ impl Agent {
         }
     }
 
+    async fn stop(&self, service: ServiceId) -> Result<Output, HostError> {
+        let stopped = self.host.stop(service).await;
+        self.services.borrow_mut().remove(&service);
+        stopped
+    }
+
+    /// Who asked is gone in the middle of a session: what it has started is ended, and what it has set up or tuned is put
+    /// back from the machine's journals. What cannot be is told by whoever comes next.
+    async fn put_back(&self) {
+        for service in self.services.take() {
+            let _ = self.host.stop(service).await;
+        }
+        let host = self.host.as_ref();
+        let _ = setups::undo_all(host).await;
+        let Ok(facts) = host.facts().await else {
+            return;
+        };
+        let journal = &facts.journal.own;
+        if let Ok(Status::Active { by_hand: false, .. }) = tune::status(host, journal).await {
+            let _ = tune::revert(host, journal).await;
+        }
+    }
+
     /// Gives back what nobody waits for any more.
     async fn put_away(&self, reply: Reply) {
         match reply {
             Reply::Start(Ok(service)) => {
                 // What it printed is of no use to anybody.
-                let _ = self.host.stop(service).await;
+                let _ = self.stop(service).await;
             }
             Reply::Lock(Ok(id)) => drop(self.locks.borrow_mut().remove(&id)),
             _ => {}
