@@ -74,6 +74,28 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Characters of one line of a message.
+const LINE_CHARS_MAX: usize = 2_000;
+
+/// A message whose long lines have lost their middle: a name or an argument in it may be of any length.
+pub fn without_long_lines(text: &str) -> Cow<'_, str> {
+    if text.lines().all(|line| line.len() <= LINE_CHARS_MAX) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split('\n').map(|line| {
+        let chars = line.chars().count();
+        if chars <= LINE_CHARS_MAX {
+            return Cow::Borrowed(line);
+        }
+        let at = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(at, _)| at);
+        let (begin, end) = (at(LINE_CHARS_MAX / 2), at(chars - LINE_CHARS_MAX / 4));
+        let left_out = chars - LINE_CHARS_MAX / 4 - LINE_CHARS_MAX / 2;
+        let begin = &line[..begin];
+        Cow::Owned(format!("{begin}… {left_out} characters …{}", &line[end..]))
+    });
+    Cow::Owned(lines.collect::<Vec<_>>().join("\n"))
+}
+
 /// As [`printable`], of bytes: those that are not UTF-8 are shown as `\xff`.
 pub fn printable_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
@@ -128,6 +150,16 @@ pub fn printable_json(json: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_lose_their_middle() {
+        let check = |text: &str, expected: &str| assert_eq!(without_long_lines(text), expected);
+        check("a\nb\n", "a\nb\n");
+        let long = |n| "é".repeat(n);
+        check(&long(2_000), &long(2_000));
+        let cut = format!("a\n{}… 1501 characters …{}\nb", long(1_000), long(500));
+        check(&format!("a\n{}\nb", long(3_001)), &cut);
+    }
 
     #[test]
     fn what_acts_is_shown() {

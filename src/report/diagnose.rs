@@ -9,7 +9,7 @@ use miette::{
 };
 
 use crate::base::diag::{Diagnostic, Severity, Sources, Span};
-use crate::base::printable::printable;
+use crate::base::printable::{printable, without_long_lines};
 
 /// Diagnostics as text for a person. `color`: with ANSI colours.
 pub fn render(diagnostics: &[Diagnostic], sources: &Sources, color: bool, width: usize) -> String {
@@ -36,7 +36,7 @@ fn render_one(
     sources: &Sources,
     out: &mut String,
 ) {
-    let mut shown = MietteDiagnostic::new(printable(&diagnostic.message)).with_severity(
+    let mut shown = MietteDiagnostic::new(message(&diagnostic.message)).with_severity(
         match diagnostic.severity {
             Severity::Error => miette::Severity::Error,
             Severity::Warning => miette::Severity::Warning,
@@ -70,7 +70,7 @@ fn render_one(
         shown = shown.and_label(LabeledSpan::new(Some(label), ends[0], ends[1] - ends[0]));
     }
     if !help.is_empty() {
-        shown = shown.with_help(printable(&help.join("\n")));
+        shown = shown.with_help(message(&help.join("\n")));
     }
     let report = Report::new(shown);
     let report = match place {
@@ -84,6 +84,10 @@ fn render_one(
     if handler.render_report(out, report.as_ref()).is_err() {
         let _ = writeln!(out, "{}", printable(&diagnostic.message));
     }
+}
+
+fn message(text: &str) -> String {
+    without_long_lines(&printable(text)).into_owned()
 }
 
 /// A file as it is shown. Its line ends stay as they are.

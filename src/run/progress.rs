@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::event::{Event, TimedEvent};
-use crate::base::printable::printable;
+use crate::base::printable::{printable, without_long_lines};
 use crate::base::secret::mask_secrets;
 use crate::base::units::{count, show_duration, show_si};
 
 /// A line on standard error. That nobody reads it any more (a closed pipe, a terminal that hung up)
 /// must not end a run whose set-ups are still to be undone: `eprintln!` would.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", mask_secrets(&printable(line)));
+    let line = printable(line);
+    let line = without_long_lines(&line);
+    let _ = writeln!(std::io::stderr(), "{}", mask_secrets(&line));
 }
 
 /// Somebody who reads the events of a run.
