@@ -195,24 +195,43 @@ impl<R: std::io::Read> CsvReader<R> {
                     format!("`{text}` is no round: a whole number from 0"),
                 )
             })?;
-            let value = reader.number(line, 4, record[4].trim())?;
+            let value = match record[4].trim() {
+                "" => None,
+                text => Some(reader.number(line, 4, text)?),
+            };
             let place = (record[0].to_owned(), record[1].to_owned());
             let at = *index.entry(place.clone()).or_insert_with(|| {
                 found.push((place.0, place.1, Default::default()));
                 found.len() - 1
             });
-            let session = 0;
-            found[at].2[side].push(Sample {
+            found[at].2[side].extend(value.map(|value| Sample {
                 round,
-                session,
+                session: 0,
                 value,
-            });
+            }));
             Ok(())
         })?;
         if names.len() != 2 {
             let sides = count(names.len(), "side");
             let problem = format!("{sides} named in the column `side`; a comparison has two");
             return Err(self.at(1, 3, problem));
+        }
+        for (cell, metric, sides) in &found {
+            for (side, samples) in names.iter().zip(sides) {
+                let mut rounds: Vec<u32> = samples.iter().map(|sample| sample.round).collect();
+                rounds.sort_unstable();
+                if let Some(twice) = rounds.windows(2).find(|pair| pair[0] == pair[1]) {
+                    let round = twice[0];
+                    return Err(CsvError {
+                        file: self.file,
+                        place: String::new(),
+                        problem: format!(
+                            "round {round} of `{metric}` in the cell `{cell}`, side `{side}`, is there twice: \
+                             number the rounds of a side"
+                        ),
+                    });
+                }
+            }
         }
         let turned = names[1] == BASELINE;
         if turned {
@@ -368,6 +387,18 @@ mod tests {
         check(
             of_sides(&format!("{head}c,m,a,-1,1\n")),
             "line 2, column 4: `-1` is no round: a whole number from 0",
+        );
+    }
+
+    #[test]
+    fn a_round_of_a_side_is_there_once() {
+        let text = "cell,metric,side,round,value\na,m,x,0,1\na,m,x,1,\na,m,y,0,2\n";
+        let read = sides(text).unwrap();
+        assert_eq!(read.sides[0].baseline.len(), 1, "an empty value is a gap");
+        let error = sides(&format!("{text}a,m,y,0,3\n")).unwrap_err();
+        assert!(
+            error.contains("round 0 of `m` in the cell `a`, side `y`, is there twice"),
+            "{error}"
         );
     }
 }
