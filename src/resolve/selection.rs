@@ -62,6 +62,9 @@ impl LeftOut {
     }
 }
 
+/// How far clocks of machines may differ, in milliseconds.
+const CLOCK_MS_MAX: i64 = 3_600_000;
+
 /// Why a run step is measured though it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Again {
@@ -69,6 +72,10 @@ pub enum Again {
     TooOld {
         age: Duration,
         max_age: Duration,
+    },
+    /// A clock was wrong when it was measured: its age is not known.
+    FromTheFuture {
+        ahead: Duration,
     },
     /// What it is compared with is measured now, and the machine is not what it was: how it differs.
     Elsewhere(Rc<str>),
@@ -80,6 +87,9 @@ impl fmt::Display for Again {
             Again::Forced => f.write_str("measured again: `--fresh`"),
             Again::TooOld { age, max_age } => {
                 write!(f, "too old ({} > {})", show_age(*age), show_age(*max_age))
+            }
+            Again::FromTheFuture { ahead } => {
+                write!(f, "measured {} from now, by its clock", show_age(*ahead))
             }
             Again::Elsewhere(shifts) => write!(f, "environment differs: {shifts}"),
         }
@@ -199,9 +209,18 @@ fn renew(
     } else if let (Some(max_age), Some(store)) = (asked.max_age.or(plan.max_age), store) {
         let age_ms = i64::try_from(max_age.as_millis()).unwrap_or(i64::MAX);
         oldest_ms = now_ms.saturating_sub(age_ms);
+        let latest_ms = now_ms.saturating_add(age_ms.min(CLOCK_MS_MAX));
+        let mut ahead_ms = BTreeMap::new();
         let mut taken: Vec<Vec<i64>> = vec![Vec::new(); runs];
         store.for_each_round(&plan.steps.runs.keys, |run, started_ms, _| {
-            taken[run].push(started_ms)
+            let is_ahead = started_ms > latest_ms;
+            if is_ahead {
+                ahead_ms.insert(run, started_ms.saturating_sub(now_ms));
+            }
+            taken[run].push(match is_ahead {
+                true => i64::MIN,
+                false => started_ms,
+            });
         })?;
         for (run, mut taken) in taken.into_iter().enumerate() {
             taken.sort_unstable_by(|a, b| b.cmp(a));
@@ -210,10 +229,19 @@ fn renew(
             let Some(oldest) = taken.last().filter(|oldest| **oldest < oldest_ms) else {
                 continue;
             };
-            let age = Duration::from_millis(now_ms.saturating_sub(*oldest).max(0) as u64);
+            let millis = |ms: i64| Duration::from_millis(ms.max(0) as u64);
+            let reason = match ahead_ms.get(&run) {
+                Some(ahead) => Again::FromTheFuture {
+                    ahead: millis(*ahead),
+                },
+                None => Again::TooOld {
+                    age: millis(now_ms.saturating_sub(*oldest)),
+                    max_age,
+                },
+            };
             missing[run] = least.saturating_sub(young).max(1);
             young_ones.insert(run, young);
-            again.insert(run, Again::TooOld { age, max_age });
+            again.insert(run, reason);
         }
     }
     if let (false, Some(store)) = (asked.fresh, store) {

@@ -62,6 +62,18 @@ fn what_is_too_old_is_measured_again() {
 }
 
 #[test]
+fn what_a_wrong_clock_dated_into_the_future_is_measured_again_once() {
+    let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));
+    run(&lab, &[]).assert_code(0);
+    age(&lab, "size=2", -400);
+    assert_eq!(why(&lab, &[]), []);
+    let told = [("measured 400 d from now, by its clock".to_owned(), 1)];
+    assert_eq!(why(&lab, &["--max-age", "30d"]), told);
+    assert_eq!(run(&lab, &["--max-age", "30d"]).cells(), ["size=2"]);
+    assert_eq!(why(&lab, &["--max-age", "30d"]), []);
+}
+
+#[test]
 fn fresh_rounds_are_added_and_pair() {
     let lab = Lab::new(&(SIZES.to_owned() + &repeated("2", "echo v={{ size }}")));
     run(&lab, &["--only", "size == 1"]).assert_code(0);
