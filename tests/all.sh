@@ -9,7 +9,7 @@ step() { printf '\n== %s\n' "$*"; }
 # Packages are installed only where a command is missing: so a prepared machine needs no network for this.
 install_missing() {
     local missing=() command
-    for command in cc fio qemu-img qemu-nbd dbench mkfs.xfs git perf python3 awk mount \
+    for command in cc fio qemu-img qemu-nbd dbench mkfs.xfs git perf python3 awk mount sshd ssh ip unshare \
         sysbench stress-ng pgbench redis-server redis-benchmark iperf3 gzip xz zstd; do
         PATH="$PATH:/usr/sbin:/sbin" type -P "$command" >/dev/null || missing+=("$command")
     done
@@ -21,10 +21,12 @@ install_missing() {
         "${root[@]}" apt-get update -q
         "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
             gcc libc6-dev fio qemu-utils dbench xfsprogs git linux-perf python3 mawk mount \
+            openssh-server openssh-client iproute2 util-linux \
             sysbench stress-ng postgresql redis-server redis-tools iperf3 gzip xz-utils zstd
     elif type -P dnf >/dev/null; then
         "${root[@]}" dnf install -y --setopt=install_weak_deps=False \
             gcc fio fio-engine-libaio fio-engine-nbd qemu-img dbench xfsprogs git-core perf python3 gawk util-linux \
+            openssh-server openssh-clients iproute \
             sysbench stress-ng postgresql-server postgresql-contrib redis iperf3 gzip xz zstd
     else
         echo "neither apt-get nor dnf is here: install these yourself: ${missing[*]}" >&2
@@ -46,6 +48,10 @@ check cargo fmt --check
 check cargo clippy --locked --all-targets -- -D warnings
 check python3 tests/licences.py
 check cargo test --locked --no-fail-fast
+# Machines over ssh, in namespaces that only root can make.
+as_root=()
+[ "$(id -u)" = 0 ] || as_root=(sudo -n --preserve-env=PATH,CARGO_HOME,RUSTUP_HOME,HOME)
+check "${as_root[@]}" cargo test --locked --test machines -- --ignored
 # Sessions in simulated time with faults, kills and signals; more of them: MATRIX_HISTORIES=100000.
 check env MATRIX_HISTORIES=3000 cargo test --locked --release --lib run::session
 

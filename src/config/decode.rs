@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::check;
 use super::matrix::*;
 use super::read::{self, Problems, Table, TomlNode};
+use super::ssh::{self, SshTarget};
 use super::template::{Engine, Expr};
 use super::value::{self, AxisValue};
 use crate::base::diag::{At, Diagnostic, SourceId, Sources, Span, suggest};
@@ -24,6 +25,11 @@ const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 const RUN_TIMEOUT: Duration = Duration::from_secs(600);
 const NULL_NOISE: f64 = 0.01;
+const VIAS: [(&str, Via); 3] = [
+    ("local", Via::Local),
+    ("ssh", Via::Ssh),
+    ("null", Via::Null),
+];
 
 /// Gives the text of an imported file: name as a user knows it, and text; or why there is none.
 pub type Load<'a> = &'a mut dyn FnMut(&str) -> Result<(String, String), String>;
@@ -147,6 +153,7 @@ impl Decoder<'_> {
             machines.push(MachineDecl {
                 name: "local".to_owned(),
                 via: Via::Local,
+                ssh: None,
                 profile: None,
                 facts: BTreeMap::new(),
                 noise: NULL_NOISE,
@@ -390,8 +397,12 @@ impl Decoder<'_> {
             };
             let via = table
                 .require("via", self.problems)
-                .and_then(|n| self.one_of(&n, &[("local", Via::Local), ("null", Via::Null)]))
+                .and_then(|n| self.one_of(&n, &VIAS))
                 .unwrap_or(Via::Local);
+            let ssh = match via {
+                Via::Ssh => self.ssh(&mut table),
+                Via::Local | Via::Null => None,
+            };
             let profile = table.get("profile").and_then(|n| n.string(self.problems));
             let mut facts = BTreeMap::new();
             if let Some(list) = self.table(&mut table, "facts", "facts") {
@@ -415,6 +426,7 @@ impl Decoder<'_> {
             machines.push(MachineDecl {
                 name: name.value.to_owned(),
                 via,
+                ssh,
                 profile,
                 facts,
                 noise,
@@ -427,6 +439,41 @@ impl Decoder<'_> {
         }
         self.limit(&machines, LIST_MAX, "machines");
         machines
+    }
+
+    /// Where a machine is that is reached over ssh.
+    fn ssh(&mut self, table: &mut Table) -> Option<SshTarget> {
+        let host = table.require("host", self.problems);
+        let host = host.and_then(|node| self.checked_text(&node, ssh::check_host));
+        let mut path = |key| {
+            let node = table.get(key)?;
+            self.checked_text(&node, ssh::check_path)
+        };
+        let (agent, state) = (path("agent"), path("state"));
+        let port = table.get("port");
+        let port = port.and_then(|node| node.integer(1, u16::MAX.into(), self.problems));
+        Some(SshTarget {
+            host: host?,
+            port: port.and_then(|port| u16::try_from(port).ok()),
+            agent,
+            state,
+        })
+    }
+
+    fn checked_text(
+        &mut self,
+        node: &TomlNode,
+        check: fn(&str) -> Result<(), String>,
+    ) -> Option<String> {
+        let text = node.string(self.problems)?;
+        match check(&text.value) {
+            Ok(()) => Some(text.value),
+            Err(why) => {
+                self.problems
+                    .push(Diagnostic::error(why).at(text.span, "here"));
+                None
+            }
+        }
     }
 
     fn axes(&mut self, top: &mut Table) -> (Vec<Axis>, Vec<DerivedAxis>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::ssh::SshTarget;
 use super::template::{Engine, Expr, Template};
 use super::value::AxisValue;
 use crate::base::diag::{At, Span};
@@ -119,6 +120,8 @@ pub struct Requires {
 pub enum Via {
     /// The machine that `matrix` runs on.
     Local,
+    /// Another machine, by the user's own `ssh`.
+    Ssh,
     /// Nothing runs; samples are generated from a seed.
     Null,
 }
@@ -127,6 +130,8 @@ pub enum Via {
 pub struct MachineDecl {
     pub name: String,
     pub via: Via,
+    /// Of a machine that is reached over ssh.
+    pub ssh: Option<SshTarget>,
     /// The name of a host profile.
     pub profile: Option<At<String>>,
     /// Facts for expressions: `facts.disk == 'nvme'`.

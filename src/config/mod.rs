@@ -6,6 +6,7 @@ pub mod matrix;
 pub mod profile;
 mod read;
 pub use read::FILE_BYTES_MAX;
+pub mod ssh;
 pub mod template;
 pub mod template_bounds;
 pub mod value;

@@ -123,10 +123,14 @@ impl Machines {
                     programs: Vec::new(),
                     missing: Vec::new(),
                 },
-                Via::Local => {
-                    let host = connect::local(name, options.lock.clone())?;
+                Via::Local | Via::Ssh => {
+                    let host = match &declared.ssh {
+                        Some(target) => connect::ssh(name, target)?,
+                        None => connect::local(name, options.lock.clone())?,
+                    };
                     let looked = look_at(host, matrix, versions, options).await?;
                     Machine {
+                        via: declared.via,
                         quiet_wait: declared.quiet_wait,
                         slots: declared.slots as usize,
                         build_slots: declared.build_slots as usize,

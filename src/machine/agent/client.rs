@@ -102,8 +102,13 @@ impl Gone {
             reason => reason,
         };
         let message = format!("the agent of machine `{}` is gone: {reason}", self.machine);
+        self.because(message);
+    }
+
+    /// Closes them with the whole message.
+    pub fn because(&self, message: String) {
         self.calls
-            .close(HostError::new(HostErrorKind::Other, message));
+            .close(HostError::new(HostErrorKind::Lost, message));
     }
 }
 

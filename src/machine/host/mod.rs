@@ -472,5 +472,7 @@ pub enum HostErrorKind {
     /// The kernel has it in use, or a CPU that it belongs to is offline.
     Busy,
     Cancelled,
+    /// The machine cannot be reached, or its agent is gone.
+    Lost,
     Other,
 }

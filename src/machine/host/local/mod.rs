@@ -34,6 +34,8 @@ use super::{
 };
 use crate::base::sample::Ended;
 
+/// The program that runs, as a file.
+pub const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Between TERM and KILL.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long a daemon that has ended may be a zombie.

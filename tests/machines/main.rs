@@ -1,0 +1,5 @@
+//! Machines over ssh: namespaces with their own sshd, home, locks and identity.
+
+mod hostile;
+mod machines;
+mod together;
