@@ -43,7 +43,9 @@ impl SshTarget {
             None => None,
             Some(Ok(port)) if port > 0 => Some(port),
             Some(_) => {
-                return Err(format!("`{text}` has no port between 1 and 65535 at its end"));
+                return Err(format!(
+                    "`{text}` has no port between 1 and 65535 at its end"
+                ));
             }
         };
         Ok(SshTarget {
@@ -64,7 +66,9 @@ impl SshTarget {
 }
 
 fn without_brackets(address: &str) -> &str {
-    let inner = address.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let inner = address
+        .strip_prefix('[')
+        .and_then(|it| it.strip_suffix(']'));
     inner.unwrap_or(address)
 }
 
@@ -117,7 +121,8 @@ mod tests {
         check("ssh://lab1:ten", Err(error));
         let error = "`-oProxyCommand=x` is no host, it begins with `-`: write `user@host`";
         check("-oProxyCommand=x", Err(error));
-        let error = "`http://lab1` is no host, it has a scheme other than `ssh://`: write `user@host`";
+        let error =
+            "`http://lab1` is no host, it has a scheme other than `ssh://`: write `user@host`";
         check("http://lab1", Err(error));
         let error = "`a b` is no host, it has a character that no host has: write `user@host`";
         check("a b", Err(error));

@@ -81,7 +81,10 @@ fn quote(text: &str) -> String {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told {
     /// As uname(1) calls them.
-    Machine { system: String, processor: String },
+    Machine {
+        system: String,
+        processor: String,
+    },
     /// The program is to be sent.
     Wanted,
     /// The agent is started next.

@@ -31,7 +31,9 @@ impl LinkEnd {
             Some((line.trim_end_matches('.'), remedy))
         });
         if let Some((line, remedy)) = reason.into_iter().next() {
-            let remedy = remedy.replace("SSH", &by_hand).replace("HOST", &target.host);
+            let remedy = remedy
+                .replace("SSH", &by_hand)
+                .replace("HOST", &target.host);
             return format!("{line}: {remedy}");
         }
         let agent = "a static build, named with `agent = \"/PATH\"` in its table, runs everywhere";
@@ -128,29 +130,63 @@ mod tests {
             let found = why(Some(NO_SHELL), code, said);
             assert!(found.contains(remedy), "{found}");
         };
-        check(255, "Host key verification failed.", "with `ssh -p 2222 me@lab1`");
-        let changed = "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key verification failed.";
+        check(
+            255,
+            "Host key verification failed.",
+            "with `ssh -p 2222 me@lab1`",
+        );
+        let changed =
+            "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!; Host key verification failed.";
         check(255, changed, "`ssh-keygen -R me@lab1`");
-        check(255, "me@lab1: Permission denied (publickey).", "`ssh-copy-id me@lab1`");
+        check(
+            255,
+            "me@lab1: Permission denied (publickey).",
+            "`ssh-copy-id me@lab1`",
+        );
         let unknown = "ssh: Could not resolve hostname lab1: Name or service not known";
         check(255, unknown, "no host has this name");
         let refused = "ssh: connect to host lab1 port 2222: Connection refused";
         check(255, refused, "no sshd listens there");
         let no_route = "ssh: connect to host lab1 port 22: No route to host";
         check(255, no_route, "switched on");
-        check(255, "ssh: connect to host lab1 port 22: Connection timed out", "switched on");
+        check(
+            255,
+            "ssh: connect to host lab1 port 22: Connection timed out",
+            "switched on",
+        );
         let long = "unix_listener: path \"/x\" too long for Unix domain socket";
         check(255, long, "`~/.ssh/%C`");
-        check(255, "kex_exchange_identification: read: Connection reset by peer", "MaxStartups");
-        check(126, "sh: 1: exec: /home/me/matrix-1: Permission denied", "noexec");
-        check(126, "sh: 1: exec: /home/me/matrix-1: Exec format error", "static build");
-        check(127, "sh: exec: /home/me/matrix-1: not found", "its libraries are others");
-        check(1, "matrix-1: version `GLIBC_2.99' not found", "its C library is older");
+        check(
+            255,
+            "kex_exchange_identification: read: Connection reset by peer",
+            "MaxStartups",
+        );
+        check(
+            126,
+            "sh: 1: exec: /home/me/matrix-1: Permission denied",
+            "noexec",
+        );
+        check(
+            126,
+            "sh: 1: exec: /home/me/matrix-1: Exec format error",
+            "static build",
+        );
+        check(
+            127,
+            "sh: exec: /home/me/matrix-1: not found",
+            "its libraries are others",
+        );
+        check(
+            1,
+            "matrix-1: version `GLIBC_2.99' not found",
+            "its C library is older",
+        );
     }
 
     #[test]
     fn what_has_no_remedy_is_told_as_it_is() {
-        let check = |error, code, said: &str, expected: &str| assert_eq!(why(error, code, said), expected);
+        let check =
+            |error, code, said: &str, expected: &str| assert_eq!(why(error, code, said), expected);
         check(None, 255, "", "the connection is broken");
         check(None, 0, "", "it ended");
         check(None, 137, "", "exit status 137");

@@ -104,7 +104,10 @@ fn words(target: &SshTarget) -> Result<Vec<String>, HostError> {
     for option in OPTIONS {
         words.extend(["-o".to_owned(), option.to_owned()]);
     }
-    words.extend(["-o".to_owned(), format!("ConnectTimeout={CONNECT_TIMEOUT_S}")]);
+    words.extend([
+        "-o".to_owned(),
+        format!("ConnectTimeout={CONNECT_TIMEOUT_S}"),
+    ]);
     if let Some(port) = target.port {
         words.extend(["-p".to_owned(), port.to_string()]);
     }
@@ -127,16 +130,16 @@ async fn open(streams: &mut ChildStreams, target: &SshTarget) -> io::Result<()> 
     let _ = streams.stdin.write_all(script.text().as_bytes()).await;
     let _ = streams.stdin.flush().await;
     loop {
-        let line = streams.line().await.map_err(|_| {
-            io::Error::other(explain::NO_SHELL.to_owned())
-        })?;
+        let line = streams
+            .line()
+            .await
+            .map_err(|_| io::Error::other(explain::NO_SHELL.to_owned()))?;
         match Told::parse(&line) {
             None => {}
-            Some(Told::Machine { system, processor }) => {
-                if program.is_some() {
-                    bootstrap::check_machine(&system, &processor).map_err(io::Error::other)?;
-                }
+            Some(Told::Machine { system, processor }) if program.is_some() => {
+                bootstrap::check_machine(&system, &processor).map_err(io::Error::other)?;
             }
+            Some(Told::Machine { .. }) => {}
             Some(Told::Wanted) => {
                 if let Some(program) = &program {
                     // What goes wrong on the other side is told by its next line.
@@ -161,7 +164,10 @@ async fn own_program() -> io::Result<OwnProgram> {
     let ask = |op: FileOp| blocking::file(op).map_err(|error| io::Error::other(error.message));
     let look = move || {
         let path = || OWN_PROGRAM.into();
-        match (ask(FileOp::Digest { path: path() })?, ask(FileOp::Facts { path: path() })?) {
+        match (
+            ask(FileOp::Digest { path: path() })?,
+            ask(FileOp::Facts { path: path() })?,
+        ) {
             (FileReply::Digest(digest), FileReply::Facts(facts)) => Ok(OwnProgram {
                 digest,
                 bytes: facts.bytes,
@@ -193,4 +199,3 @@ async fn send(streams: &mut ChildStreams, program: &OwnProgram) -> io::Result<()
     }
     streams.stdin.flush().await
 }
-
