@@ -383,3 +383,79 @@ fn each_machine_makes_its_own_builds_before_it_measures() {
     let turn = [vec!["build"; VERSIONS], vec!["measure"; VERSIONS * 2]].concat();
     assert_eq!(lab.log(), [turn.clone(), turn].concat());
 }
+
+/// A build whose kept folder goes bad when another branch was built in it: nothing puts the stale file away.
+const STALE: &str = r#"
+    [subject.git]
+    repo  = "nowhere"
+    paths = ["src"]
+    [build]
+    run = [
+      ["sh", "-c", """
+        echo build >> $TMPDIR/log
+        if test -e stale; then echo "stale.h:1:1: error: from another branch" >&2; exit 1; fi
+        case $(cat $0) in
+          poison) touch stale;;
+          broken) echo "src.c:3:9: error: expected ';'" >&2; exit 1;;
+          killed) test -e $TMPDIR/memory || { echo "cc1: out of memory allocating 65536 bytes" >&2; exit 1; };;
+        esac
+        cat $0 > prog""", "{{ src }}/src"],
+    ]
+    artifacts = ["prog"]
+    [run]
+    command = ["sh", "-c", "test -s $0; echo v=1", "{{ bin }}/prog"]
+    parser  = { kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }
+    [metrics.v]
+    better = "higher"
+"#;
+
+#[test]
+fn a_kept_folder_is_not_a_version_s_fault() {
+    let repo = Repo::new();
+    for text in ["good", "poison", "fine", "broken", "killed", "last"] {
+        repo.write("src", text);
+        repo.commit(text);
+        repo.git(&["tag", text]);
+    }
+    let lab = Lab::new(STALE);
+    let repository = repo.path();
+    let run = |versions: &[&str]| {
+        let mut words = vec!["--repo".to_owned(), repository.clone()];
+        for version in versions {
+            words.extend(["--version".to_owned(), (*version).to_owned()]);
+        }
+        run(&lab, &words)
+    };
+    let all = ["good", "poison", "fine", "broken", "killed", "last"];
+    let ran = run(&all);
+    ran.assert_code(3);
+    let failed: Vec<String> = ran
+        .events("build_done")
+        .iter()
+        .filter(|done| !done["error"].is_null())
+        .map(|done| format!("{}: {}", done["version"], done["error"]))
+        .collect();
+    // The compiler's line comes first, and a folder that went bad is nobody's.
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    assert!(
+        failed[0].starts_with("\"broken\": \"src.c:3:9: error: expected ';' (`sh -c "),
+        "{failed:?}"
+    );
+    assert!(failed[1].contains("out of memory"), "{failed:?}");
+    // `fine` and `broken` were tried twice.
+    assert_eq!(lab.log().len(), 6 + 1 + 1, "{:?}", lab.log());
+    let outcome = |outcome: &str| {
+        let attempts =
+            format!("SELECT count(*) FROM attempt WHERE kind = 'build' AND outcome = '{outcome}'");
+        lab.count(&attempts)
+    };
+    assert_eq!((outcome("failed"), outcome("interrupted")), (1, 1));
+
+    // What its surroundings did to a build is not remembered; what the commit itself does is.
+    lab.touch("memory");
+    let again = run(&all);
+    let built = again.events("build_done");
+    assert_eq!(built.len(), 1, "{built:?}");
+    assert_eq!(built[0]["version"], "killed");
+    assert!(built[0]["error"].is_null(), "{built:?}");
+}

@@ -16,8 +16,10 @@ use crate::base::sample::Ended;
 use crate::config::matrix::Build;
 use crate::edge::git::{GitError, WorkFolder};
 use crate::edge::store::{AttemptOutcome, NewAttempt, StepKind};
-use crate::machine::host::{Cancel, FileOp, FileReply, Host, HostError, HostErrorKind, file};
-use crate::plan::commands::show_words;
+use crate::machine::host::{
+    Cancel, FileOp, FileReply, Host, HostError, HostErrorKind, Output, file,
+};
+use crate::plan::commands::{Words, show_words};
 use crate::plan::dag::{Plan, Todo, build_weights};
 use crate::plan::order::{Order, Weight};
 use crate::plan::projection::{Memo, Projection};
@@ -168,8 +170,20 @@ pub struct Workplace<'a> {
 
 /// What programs and the system say of a full disk, in the language that steps run in.
 const NO_SPACE: &str = "No space left on device";
-/// What a compiler says when the kernel has killed it, most often for want of memory.
-const KILLED: &str = "Killed signal terminated program";
+/// What compilers, linkers and shells say when the machine fails them: killed, most often for want of memory; no
+/// memory, no process, no file descriptor to be had; a disk that cannot be read or written.
+const SURROUNDINGS: [&str; 8] = [
+    "Killed signal terminated program",
+    "virtual memory exhausted",
+    "Cannot allocate memory",
+    "out of memory allocating",
+    "Resource temporarily unavailable",
+    "Too many open files",
+    "Input/output error",
+    "Read-only file system",
+];
+/// Characters of a command that a reason shows.
+const COMMAND_CHARS_MAX: usize = 60;
 /// Signals by which somebody else ends a program: HUP, INT, KILL, TERM.
 const SIGNALS_FROM_OUTSIDE: [i32; 4] = [1, 2, 9, 15];
 
@@ -181,11 +195,13 @@ struct UnfinishedMark<'a> {
     path: PathBuf,
 }
 
+async fn exists(host: &dyn Host, path: PathBuf) -> bool {
+    file(host, FileOp::Facts { path }).await.is_ok()
+}
+
 impl UnfinishedMark<'_> {
     async fn is_there(&self) -> bool {
-        let path = self.path.clone();
-        let read = FileOp::Read { path, bytes_max: 1 };
-        self.host.files(vec![read]).await.iter().all(Result::is_ok)
+        exists(self.host, self.path.clone()).await
     }
 
     async fn set(&self) -> Result<(), HostError> {
@@ -367,6 +383,8 @@ impl Builder<'_> {
         })
     }
 
+    /// Makes the build in the kept folder. A recipe that fails there is tried once more in a clean one: what other
+    /// versions have left must not count against this one.
     async fn try_make(
         &self,
         machine: &Machine,
@@ -375,18 +393,41 @@ impl Builder<'_> {
         log: &mut Log,
     ) -> Result<Key, BuildFailure> {
         let folder = self.folder();
-        let (src, dir) = (folder.join("src"), folder.join("build"));
         let mark = UnfinishedMark {
             host,
             path: folder.join("unfinished"),
         };
-        let clean = self.declared.clean || mark.is_there().await;
-        if clean {
+        let is_clean = self.declared.clean || mark.is_there().await;
+        let is_kept = !is_clean && exists(host, folder.join("build")).await;
+        let made = self.make_in(machine, host, &mark, is_clean, cancel, log);
+        match made.await {
+            Err(BuildFailure::Recipe(_, reason)) if is_kept => {
+                log.note(&format!(
+                    "failed in the kept folder ({reason}): tried once more in a clean one"
+                ));
+                self.make_in(machine, host, &mark, true, cancel, log).await
+            }
+            made => made,
+        }
+    }
+
+    async fn make_in(
+        &self,
+        machine: &Machine,
+        host: &dyn Host,
+        mark: &UnfinishedMark<'_>,
+        is_clean: bool,
+        cancel: &Cancel,
+        log: &mut Log,
+    ) -> Result<Key, BuildFailure> {
+        let folder = self.folder();
+        let (src, dir) = (folder.join("src"), folder.join("build"));
+        if is_clean {
             remove(host, &dir.to_string_lossy()).await?;
         }
         make_dir(host, &folder.to_string_lossy()).await?;
         mark.set().await?;
-        self.check_out(machine, host, &folder, clean, cancel, log)
+        self.check_out(machine, host, &folder, is_clean, cancel, log)
             .await?;
         make_dir(host, &dir.to_string_lossy()).await?;
         if let Err(failure) = self.follow_recipe(host, &src, &dir, cancel, log).await {
@@ -479,16 +520,12 @@ impl Builder<'_> {
                 Ended::TimedOut => AttemptOutcome::Timeout,
                 _ => AttemptOutcome::Failed,
             };
-            let reason = format!(
-                "`{}`: {}{}",
-                show_words(&argv),
-                output.ended,
-                last_words(&output)
-            );
+            let reason = reason(&argv, &output);
             let was_killed = matches!(output.ended, Ended::Signal(signal) if SIGNALS_FROM_OUTSIDE.contains(&signal));
+            let is_of_machine = SURROUNDINGS.iter().any(|words| says(&output, words));
             return Err(match () {
-                () if log.contains(NO_SPACE) => BuildFailure::NoSpace(reason),
-                () if was_killed || log.contains(KILLED) => BuildFailure::Surroundings(reason),
+                () if says(&output, NO_SPACE) => BuildFailure::NoSpace(reason),
+                () if was_killed || is_of_machine => BuildFailure::Surroundings(reason),
                 () => BuildFailure::Recipe(outcome, reason),
             });
         }
@@ -524,6 +561,26 @@ impl Builder<'_> {
         };
         self.place.site.store.borrow_mut().record(&attempt, &[])?;
         Ok(())
+    }
+}
+
+/// Whether a program printed these words. (A command may hold them too.)
+fn says(output: &Output, words: &str) -> bool {
+    let words = words.as_bytes();
+    let is_in = |text: &[u8]| text.windows(words.len()).any(|window| window == words);
+    is_in(&output.stdout) || is_in(&output.stderr)
+}
+
+/// Why a recipe failed: the line that names the error, then the command and how it ended.
+fn reason(argv: &Words, output: &Output) -> String {
+    let shown = show_words(argv);
+    let shown = match shown.char_indices().nth(COMMAND_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    };
+    match last_words(output).trim_start_matches(": ") {
+        "" => format!("`{shown}`: {}", output.ended),
+        words => format!("{words} (`{shown}`: {})", output.ended),
     }
 }
 

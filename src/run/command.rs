@@ -124,11 +124,6 @@ impl Log {
         self.0.extend_from_slice(format!("# {text}\n").as_bytes());
     }
 
-    pub(super) fn contains(&self, words: &str) -> bool {
-        let words = words.as_bytes();
-        self.0.windows(words.len()).any(|window| window == words)
-    }
-
     pub(super) fn output(&mut self, output: &Output) {
         for (name, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
             if !bytes.is_empty() {
