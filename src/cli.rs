@@ -44,7 +44,7 @@ pub enum Exit {
     /// The command line or a file is wrong, or the store failed; what was measured before is kept.
     Usage = 2,
     /// Some cells failed, a file was refused by its parser, or a machine is not as it should be: something could not be
-    /// undone.
+    /// undone. A required hook failed.
     Failed = 3,
     /// Nothing was measured, or nothing was selected.
     Nothing = 4,

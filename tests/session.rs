@@ -16,6 +16,7 @@ use matrix::resolve::versions::{VersionRequest, Versions};
 use matrix::run::dispatch::RunRequest;
 use matrix::run::event::{Event, TimedEvent};
 use matrix::run::execute::RunError;
+use matrix::run::hooks::Hooks;
 use matrix::run::progress::Progress;
 use matrix::run::session::{Asked, Session, SessionSettings, writer_thread};
 use matrix::run::strategy::confirm::Confirm;
@@ -160,6 +161,7 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         arguments: String::new(),
         readers: &readers,
         monitors: &[],
+        hooks: &Hooks::none(),
         writer: writer_thread,
     };
     let session = Session {

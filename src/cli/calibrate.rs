@@ -83,11 +83,12 @@ async fn measured(
     let progress = progress(None)?;
     let selection = SelectionOptions::default();
     let planner = loaded.planner(&args.common, &looked);
+    let hooks = loaded.hooks().await?;
     let session = Session {
         planner: &planner,
         store: &store,
         progress: &progress,
-        settings: &settings(&args.common, &selection, &loaded),
+        settings: &settings(&args.common, &selection, &loaded, &hooks),
     };
     let plan = session.plan()?;
     loaded.has_cells(&plan)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::machine::lock_file;
+use super::machine::{lock_file, this_machine};
 use super::show::{self, Stop};
 use super::signals::catch_signals;
 use super::{Common, Exit, profiles};
@@ -23,6 +23,7 @@ use crate::plan::steps::Digests;
 use crate::resolve::planner::Planner;
 use crate::resolve::prepare::{Machines, PrepareOptions};
 use crate::resolve::versions::{VersionRequest, Versions, World};
+use crate::run::hooks::Hooks;
 use crate::run::progress::say;
 use crate::run::tune;
 
@@ -99,6 +100,14 @@ impl Loaded {
             }
         }
         Ok(looked)
+    }
+
+    /// The hooks of the matrix, called on this machine.
+    pub async fn hooks(&self) -> Result<Hooks, Stop> {
+        let folder = Path::new(&self.matrix.here);
+        let host = this_machine()?;
+        let (name, declared) = (&self.matrix.name, &self.matrix.hooks);
+        Ok(Hooks::find(name, declared, folder, host).await?)
     }
 
     /// A subject that is only built has nothing to measure without a version.

@@ -1,6 +1,6 @@
 //! `matrix run` and `matrix compare`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
@@ -18,9 +18,10 @@ use super::{Common, Exit, Format, SEED, install, sides};
 use crate::base::diag::{Sources, suggest};
 use crate::base::sample::Better;
 use crate::base::units::{count, parse_percent};
+use crate::config::hook::Moment;
 use crate::config::matrix::INSTALLED;
 use crate::edge::store::Store;
-use crate::machine::host::MachineIdentity;
+use crate::machine::host::{Cancel, MachineIdentity};
 use crate::plan::commands::show_words;
 use crate::plan::dag::Plan;
 use crate::report::text::Style;
@@ -31,6 +32,7 @@ use crate::resolve::prepare::Machines;
 use crate::resolve::samples::Samples;
 use crate::resolve::selection::{Chosen, LeftOut};
 use crate::run::event::Event;
+use crate::run::hooks::{About, Hooks};
 use crate::run::progress::{Bars, JsonLines, PlainLines, Progress, Several, say};
 use crate::run::session::Session;
 use crate::run::strategy::confirm;
@@ -167,6 +169,8 @@ struct Shown {
     ran: bool,
     /// Something could not be undone.
     is_left_behind: bool,
+    /// A required hook failed.
+    is_hook_failed: bool,
 }
 
 pub fn run(args: RunArgs) -> Exit {
@@ -204,6 +208,7 @@ pub fn compare(args: CompareArgs) -> Exit {
                 interrupted: false,
                 ran: false,
                 is_left_behind: false,
+                is_hook_failed: false,
             })
         }
         (None, false) => block_on(compare_stored(&args, &mut sources)),
@@ -252,6 +257,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
         interrupted: false,
         ran: false,
         is_left_behind: false,
+        is_hook_failed: false,
     })
 }
 
@@ -325,11 +331,12 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let began = Instant::now();
     let selection = args.choosing.options();
     let planner = loaded.planner(common, &looked);
+    let hooks = loaded.hooks().await?;
     let session = Session {
         planner: &planner,
         store: &store,
         progress: &progress,
-        settings: &settings(common, &selection, &loaded),
+        settings: &settings(common, &selection, &loaded, &hooks),
     };
     let plan = session.plan()?;
     loaded.has_cells(&plan)?;
@@ -346,6 +353,7 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
             interrupted: false,
             ran: false,
             is_left_behind: false,
+            is_hook_failed: false,
         });
     }
     let mut left_out = LeftOut::default();
@@ -365,21 +373,62 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         .await;
     left_out.add(late);
     drop(signals);
+    let ending = Ending {
+        session: &session,
+        hooks: &hooks,
+        failed: Cell::new(false),
+    };
+    ending.call(Moment::PreCompare, None).await;
     session.finished(&tally);
-    result?;
-    // Builds may have changed what the keys are.
-    let plan = session.plan()?;
-    let mut report = judge(&plan, common, Some(&store.borrow()), tally.failed, false)?;
-    report.left_out = selection.budget.map(|_| left_out);
-    if tally.interrupted {
-        report.leave_out_unmeasured();
+    let is_left_behind = !tally.left_behind.is_empty();
+    let interrupted = tally.interrupted;
+    let judged = result.map_err(Stop::from).and_then(|()| {
+        // Builds may have changed what the keys are.
+        let plan = session.plan()?;
+        let mut report = judge(&plan, common, Some(&store.borrow()), tally.failed, false)?;
+        report.left_out = selection.budget.map(|_| left_out);
+        if interrupted {
+            report.leave_out_unmeasured();
+        }
+        Ok(report)
+    });
+    if let Ok(report) = &judged {
+        ending.call(Moment::PostCompare, Some(report)).await;
+        if report.has_gating_regression() {
+            ending.call(Moment::OnRegression, Some(report)).await;
+        }
+        if !report.failed.is_empty() {
+            ending.call(Moment::OnFailure, Some(report)).await;
+        }
     }
+    ending.call(Moment::OnEnd, judged.as_ref().ok()).await;
     Ok(Shown {
-        report,
-        interrupted: tally.interrupted,
+        report: judged?,
+        interrupted,
         ran: true,
-        is_left_behind: !tally.left_behind.is_empty(),
+        is_left_behind,
+        is_hook_failed: ending.failed.get(),
     })
+}
+
+/// A session that has measured, and who is told of its result.
+struct Ending<'a> {
+    session: &'a Session<'a>,
+    hooks: &'a Hooks,
+    /// A required hook failed.
+    failed: Cell<bool>,
+}
+
+impl Ending<'_> {
+    async fn call(&self, moment: Moment, report: Option<&Report>) {
+        let tell = |event| self.session.tell(event);
+        let about = report.map_or(About::Nothing, About::Report);
+        let never = Cancel::never();
+        let called = self.hooks.call(moment, about, None, &tell, &never);
+        if called.await.is_err() {
+            self.failed.set(true);
+        }
+    }
 }
 
 /// Machines that have to be put back though there is nothing to measure on them, by one of their names.
@@ -495,7 +544,7 @@ fn exit_of(result: &Shown) -> Exit {
     let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
-        _ if result.is_left_behind => Exit::Failed,
+        _ if result.is_left_behind || result.is_hook_failed => Exit::Failed,
         _ if !report.measured_anything() && report.failed.is_empty() => Exit::Nothing,
         _ if !report.failed.is_empty() => Exit::Failed,
         _ if report.has_gating_regression() => Exit::Regression,

@@ -15,6 +15,7 @@ use crate::resolve::prepare::Machines;
 use crate::resolve::selection::{Chosen, SelectionOptions, choose};
 use crate::run::command::now_ms;
 use crate::run::execute::RunError;
+use crate::run::hooks::Hooks;
 use crate::run::session::{SessionError, SessionSettings, writer_thread};
 use clap::Args;
 
@@ -108,6 +109,7 @@ pub fn settings<'a>(
     common: &'a Common,
     selection: &SelectionOptions,
     loaded: &'a Loaded,
+    hooks: &'a Hooks,
 ) -> SessionSettings<'a> {
     let arguments: Vec<String> = std::env::args_os()
         .map(|argument| argument.to_string_lossy().into_owned())
@@ -119,6 +121,7 @@ pub fn settings<'a>(
         arguments: arguments.join(" "),
         readers: &loaded.readers,
         monitors: &loaded.monitors,
+        hooks,
         writer: writer_thread,
     }
 }

@@ -1,5 +1,6 @@
 //! The way from TOML text to a [`Matrix`]: which keys there are, their kinds and defaults.
 
+mod hooks;
 mod judging;
 mod monitors;
 mod run;
@@ -130,6 +131,7 @@ impl Decoder<'_> {
         let setups = self.setups(&mut top);
         let run = self.run(&mut top);
         let monitors = self.monitors(&mut top);
+        let hooks = self.hooks(&mut top);
         let compares = self.compares(&mut top);
         let env = self.env(&mut top);
         let mut machines = self.machines(&mut top);
@@ -183,6 +185,7 @@ impl Decoder<'_> {
             run: run?,
             metrics,
             monitors,
+            hooks,
             compares,
             env,
             here: String::new(),

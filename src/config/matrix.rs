@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::hook::HookDecl;
 use super::ssh::SshTarget;
 use super::template::{Engine, Expr, Template};
 use super::value::AxisValue;
@@ -50,6 +51,8 @@ pub struct Matrix {
     pub run: Run,
     pub metrics: Vec<MetricDecl>,
     pub monitors: Vec<Monitor>,
+    /// In the order of the file.
+    pub hooks: Vec<HookDecl>,
     pub compares: Vec<Compare>,
     /// Environment variables of every command.
     pub env: Vec<(String, Template)>,

@@ -2,6 +2,7 @@
 
 mod check;
 pub mod decode;
+pub mod hook;
 pub mod matrix;
 pub mod profile;
 mod read;

@@ -13,6 +13,7 @@ use crate::base::diag::{At, Diagnostic};
 use crate::base::file_name::file_name;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Ended;
+use crate::config::hook::Moment;
 use crate::config::matrix::Build;
 use crate::edge::git::{GitError, WorkFolder};
 use crate::edge::store::{AttemptOutcome, NewAttempt, StepKind};
@@ -341,15 +342,33 @@ impl Builder<'_> {
             // Nothing runs on a `null` machine: the inputs are all there is to an artifact.
             return Ok(Built::Artifact(self.key()));
         };
-        self.place.site.tell(Event::BuildStarted {
+        let site = self.place.site;
+        let started = Event::BuildStarted {
             version: self.version().to_owned(),
             key: self.key().to_string(),
-        });
+        };
+        let allowed = site.call(Moment::PreBuild, &started, cancel).await;
+        site.tell(started);
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let built = self.try_make(machine, host, cancel, &mut log).await;
+        let mut built = match allowed {
+            Ok(()) => self.try_make(machine, host, cancel, &mut log).await,
+            Err(reason) => Err(BuildFailure::Surroundings(reason)),
+        };
         let duration = clock.elapsed();
+        if let Ok(_) | Err(BuildFailure::Recipe(..)) = &built {
+            let done = Event::BuildDone {
+                version: self.version().to_owned(),
+                duration_s: duration.as_secs_f64(),
+                error: match &built {
+                    Err(BuildFailure::Recipe(_, reason)) => Some(reason.clone()),
+                    _ => None,
+                },
+            };
+            let called = site.call(Moment::PostBuild, &done, cancel).await;
+            built = called.map_err(BuildFailure::Surroundings).and(built);
+        }
         let (outcome, reason) = match &built {
             Ok(_) => (AttemptOutcome::Ok, ""),
             Err(BuildFailure::Recipe(outcome, reason)) => (*outcome, reason.as_str()),
@@ -367,7 +386,7 @@ impl Builder<'_> {
         self.record(started_ms, duration, outcome, reason, &log)?;
         // Stopping is no failure of the build.
         if !matches!(built, Err(BuildFailure::Stopped)) {
-            self.place.site.tell(Event::BuildDone {
+            site.tell(Event::BuildDone {
                 version: self.version().to_owned(),
                 duration_s: duration.as_secs_f64(),
                 error: (!reason.is_empty()).then(|| reason.to_owned()),

@@ -131,11 +131,23 @@ pub enum Event {
     Repeats {
         cell: String,
     },
+    /// A hook was called and has ended.
+    Hook {
+        /// Such as `pre-run`.
+        moment: String,
+        /// Its command.
+        hook: String,
+        duration_s: f64,
+        /// What it printed, standard error last.
+        output: String,
+        error: Option<String>,
+    },
     /// Ctrl-C: `at_once` from the second on.
     Interrupted {
         at_once: bool,
     },
-    /// The last one of a session, however many parts it had.
+    /// All is measured: one for a session, however many parts it had. Only hooks that are about its result come after
+    /// it.
     Finished {
         measured: u64,
         failed: usize,

@@ -10,11 +10,13 @@ use tokio::time::Instant;
 use super::command::{Log, now_ms, remove};
 use super::dispatch::{Action, Adjustment, Completed, Dispatch, MeasureOutcome, RunRequest};
 use super::event::{Event, TimedEvent};
+use super::hooks::{About, Hooks};
 use super::pool::Pool;
 use super::progress::Progress;
 use super::setup::{Up, run_folders};
 use super::tune;
 use crate::base::key::Key;
+use crate::config::hook::Moment;
 use crate::edge::parse::Reader;
 use crate::edge::store::{
     self, NewAttempt, NewReading, Record, Recorded, SampleContext, StepKind, Store, StoreError,
@@ -98,6 +100,7 @@ pub struct Site<'a> {
     pub session: i64,
     pub seed: u64,
     pub progress: &'a RefCell<dyn Progress>,
+    pub hooks: &'a Hooks,
     /// See [`Tally::left_behind`].
     pub left_behind: RefCell<BTreeSet<String>>,
 }
@@ -111,6 +114,19 @@ impl Site<'_> {
         let time_ms = now_ms();
         let event = TimedEvent { time_ms, event };
         self.progress.borrow_mut().event(&event);
+    }
+
+    /// Calls the hooks of a moment with an event. Err: one that is required has failed.
+    pub(super) async fn call(
+        &self,
+        moment: Moment,
+        event: &Event,
+        cancel: &Cancel,
+    ) -> Result<(), String> {
+        let tell = |event| self.tell(event);
+        let about = About::Event(event);
+        let session = Some(self.session);
+        self.hooks.call(moment, about, session, &tell, cancel).await
     }
 
     pub(super) fn note(&self, machine: &str, what: String) {

@@ -7,6 +7,7 @@ use super::execute::{ActionResult, Announcement, CellResult, Executor, Recording
 use super::null;
 use crate::base::diag::Diagnostic;
 use crate::base::sample::{Ended, Parsed, Reading};
+use crate::config::hook::Moment;
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, settle};
 use crate::edge::store::{self, NewReading, SampleContext, StepKind};
 use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
@@ -14,7 +15,7 @@ use crate::plan::commands::{MonitorWords, Words, show_words};
 use crate::resolve::lookup::Failed;
 use crate::resolve::prepare::Machine;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Readings of one run step that are kept beside the declared ones.
 const UNDECLARED_READINGS_MAX: usize = 256;
@@ -40,6 +41,9 @@ struct Measured {
     warnings: Vec<String>,
 }
 
+/// What a measurement came to: the readings of the declared metrics, and all that was read.
+type Outcome = Result<(Vec<Option<Reading>>, Measured), (store::AttemptOutcome, String)>;
+
 impl Executor<'_> {
     pub(super) async fn measure(
         &self,
@@ -52,15 +56,18 @@ impl Executor<'_> {
         let step = plan.run_step(run);
         let tuple = plan.cells.cell(step.cell as usize);
         let cell = plan.cells.name(tuple);
-        self.job.site.tell(Event::RunStarted {
+        let site = self.job.site;
+        let started = Event::RunStarted {
             cell: cell.clone(),
             round,
-        });
+        };
+        let allowed = site.call(Moment::PreRun, &started, &self.cancel).await;
+        site.tell(started);
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
         let mut beside = SampleContext::default();
-        let result = match self.job.machine(machine) {
+        let result = match self.job.machine(machine).filter(|_| allowed.is_ok()) {
             Some((
                 name,
                 machine @ Machine {
@@ -90,10 +97,11 @@ impl Executor<'_> {
                 result
             }
             Some((_, machine)) => self.generate(step.cell, round, machine),
-            None => Err((
-                store::AttemptOutcome::Failed,
-                "the machine is not known".to_owned(),
-            )),
+            None => {
+                let unknown = || "the machine is not known".to_owned();
+                let reason = allowed.err().unwrap_or_else(unknown);
+                Err((store::AttemptOutcome::Failed, reason))
+            }
         };
         // Readings alone do not make a sample if what was measured had died meanwhile.
         let result = match (result, self.dead_service(machine, step.cell).await) {
@@ -108,6 +116,10 @@ impl Executor<'_> {
                 .map_err(|reason| (store::AttemptOutcome::Refused, reason))
         });
         let duration = clock.elapsed();
+        let result = match site.hooks.has(Moment::PostRun) {
+            true => self.after_run(&cell, round, duration, result).await,
+            false => result,
+        };
         let (outcome, reason) = match &result {
             Ok(_) => (store::AttemptOutcome::Ok, ""),
             Err((outcome, reason)) => (*outcome, reason.as_str()),
@@ -132,22 +144,13 @@ impl Executor<'_> {
         let mut news = Announcement::default();
         let (outcome, sample) = match result {
             Ok((chosen, measured)) => {
-                let names = plan.matrix.metrics.iter().map(|metric| metric.name.clone());
-                let values: Vec<Option<f64>> = chosen
+                let values = chosen
                     .iter()
                     .map(|reading| Some(reading.as_ref()?.value))
                     .collect();
                 news.is_sample = true;
-                news.events.push(Event::RunDone {
-                    cell,
-                    round,
-                    duration_s: duration.as_secs_f64(),
-                    metrics: names
-                        .zip(&values)
-                        .filter_map(|(name, value)| Some((name, (*value)?)))
-                        .collect(),
-                    warnings: measured.warnings,
-                });
+                let done = self.run_done(&cell, round, duration, &chosen, &measured);
+                news.events.push(done);
                 (MeasureOutcome::Sample, Some(Ok(values)))
             }
             Err((store::AttemptOutcome::Interrupted, _)) => (MeasureOutcome::Interrupted, None),
@@ -168,6 +171,54 @@ impl Executor<'_> {
             record,
             news,
         })
+    }
+
+    fn run_done(
+        &self,
+        cell: &str,
+        round: u32,
+        duration: Duration,
+        chosen: &[Option<Reading>],
+        measured: &Measured,
+    ) -> Event {
+        let metrics = self.job.plan.matrix.metrics.iter().zip(chosen);
+        Event::RunDone {
+            cell: cell.to_owned(),
+            round,
+            duration_s: duration.as_secs_f64(),
+            metrics: metrics
+                .filter_map(|(metric, reading)| {
+                    Some((metric.name.clone(), reading.as_ref()?.value))
+                })
+                .collect(),
+            warnings: measured.warnings.clone(),
+        }
+    }
+
+    /// Calls the hooks after a measurement; a required one that fails refuses it.
+    async fn after_run(
+        &self,
+        cell: &str,
+        round: u32,
+        duration: Duration,
+        result: Outcome,
+    ) -> Outcome {
+        let event = match &result {
+            Ok((chosen, measured)) => self.run_done(cell, round, duration, chosen, measured),
+            // Nothing has come of it, good or bad.
+            Err((store::AttemptOutcome::Interrupted, _)) => return result,
+            Err((_, reason)) => Event::Failed {
+                cell: cell.to_owned(),
+                round,
+                reason: reason.clone(),
+                given_up: 0,
+            },
+        };
+        let called = self.job.site.call(Moment::PostRun, &event, &self.cancel);
+        match called.await {
+            Err(reason) if result.is_ok() => Err((store::AttemptOutcome::Refused, reason)),
+            _ => result,
+        }
     }
 
     async fn measure_on(

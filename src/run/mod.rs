@@ -5,6 +5,7 @@ pub mod command;
 pub mod dispatch;
 pub mod event;
 pub mod execute;
+pub mod hooks;
 pub mod machine_session;
 mod measure;
 mod monitor;

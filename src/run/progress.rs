@@ -205,6 +205,11 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             error: Some(error),
             ..
         } => Some(format!("set-up `{setup}`: {error}")),
+        Event::Hook {
+            hook,
+            error: Some(error),
+            ..
+        } => Some(format!("hook {hook}: {error}")),
         _ => None,
     };
     if let Some(failure) = failure
@@ -264,6 +269,12 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
         Event::RunDone { cell, warnings, .. } if !warnings.is_empty() => {
             format!("note: {cell}: {}", warnings.join("; "))
         }
+        Event::Hook {
+            moment,
+            hook,
+            error: Some(error),
+            ..
+        } => format!("hook `{moment}` ({hook}): {error}"),
         Event::Interrupted { at_once: false } => {
             "interrupted: stopping after the measurements under way (once more: at once)".to_owned()
         }

@@ -12,6 +12,7 @@ use super::command::now_ms;
 use super::dispatch::{Adjustment, RunRequest};
 use super::event::{Event, TimedEvent};
 use super::execute::{self, CellResult, Feed, Job, RunError, Site, Stops, Tally, WriteResults};
+use super::hooks::Hooks;
 use super::machine_session::MachineSessions;
 use super::pool::Pool;
 use super::progress::{Progress, say};
@@ -53,6 +54,8 @@ pub struct SessionSettings<'a> {
     pub readers: &'a [Reader],
     /// Parsers of the monitors that are programs, in the order of the matrix.
     pub monitors: &'a [Parser],
+    /// Programs that are called at named moments.
+    pub hooks: &'a Hooks,
     /// Who makes results durable: [`writer_thread`], but in simulations.
     pub writer: fn(&Store) -> Result<Box<dyn WriteResults>, StoreError>,
 }
@@ -267,6 +270,7 @@ impl<'a> Session<'a> {
             session: id,
             seed: self.settings.seed,
             progress: self.progress,
+            hooks: self.settings.hooks,
             left_behind: RefCell::default(),
         };
         self.note_versions(id);

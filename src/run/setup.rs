@@ -11,6 +11,7 @@ use super::event::Event;
 use super::execute::{ActionResult, Announcement, Executor, Recording};
 use crate::base::sample::Ended;
 use crate::base::units::show_duration;
+use crate::config::hook::Moment;
 use crate::edge::store::{self, SampleContext, StepKind};
 use crate::machine::host::undo::{NotedSetup, SetupUndo, UndoOp, UndoReply, UndoStep};
 use crate::machine::host::{Command, FileOp, FileReply, Host, Output, ServiceId};
@@ -57,15 +58,31 @@ impl Executor<'_> {
         let cell = plan
             .scope()
             .name_of(tuple, &visible(plan, &plan.steps.setups[setup].axes));
-        self.job.site.tell(Event::SetupStarted {
+        let site = self.job.site;
+        let started = Event::SetupStarted {
             setup: name.clone(),
             cell: cell.clone(),
-        });
+        };
+        let allowed = site.call(Moment::PreSetup, &started, &self.cancel).await;
+        site.tell(started);
         let clock = Instant::now();
         let started_ms = now_ms();
         let mut log = Log::default();
-        let result = self.try_set_up(machine, setup, step, &mut log).await;
+        let mut result = match allowed {
+            Ok(()) => self.try_set_up(machine, setup, step, &mut log).await,
+            Err(reason) => Err((store::AttemptOutcome::Failed, reason)),
+        };
         let duration = clock.elapsed();
+        if !matches!(result, Err((store::AttemptOutcome::Interrupted, _))) {
+            let done = Event::SetupDone {
+                setup: name.clone(),
+                cell: cell.clone(),
+                duration_s: duration.as_secs_f64(),
+                error: result.as_ref().err().map(|(_, reason)| reason.clone()),
+            };
+            let called = site.call(Moment::PostSetup, &done, &self.cancel).await;
+            result = result.and(called.map_err(|it| (store::AttemptOutcome::Failed, it)));
+        }
         let (outcome, error) = match result {
             Ok(()) => (store::AttemptOutcome::Ok, None),
             Err((outcome, reason)) => (outcome, Some(reason)),

@@ -4,6 +4,7 @@ mod agent;
 mod choices;
 mod crash;
 mod failures;
+mod hooks;
 mod interrupts;
 mod lab;
 mod processes;

@@ -308,6 +308,7 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
         arguments: String::new(),
         readers: &readers,
         monitors: &[],
+        hooks: &Hooks::none(),
         writer: inline,
     };
     let session = Session {
