@@ -7,6 +7,7 @@ mod calibrate;
 mod diff;
 mod explain;
 mod export;
+mod files;
 mod gc;
 mod history;
 mod install;

@@ -1,7 +1,6 @@
 //! `matrix accept`: whose changes are accepted, by whom and why.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 
 use clap::Args;
 
@@ -10,6 +9,7 @@ use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::units::count;
+use crate::edge::git::user_name;
 use crate::edge::store::{Acceptance, AcceptedFrom, SeriesId};
 use crate::report::text::accepted_line;
 use crate::run::command::now_ms;
@@ -227,13 +227,9 @@ fn from(records: &Records, id: &SeriesId, index: usize) -> Option<AcceptedFrom> 
 
 /// Git's `user.name`, else the login name.
 fn user() -> Option<String> {
-    let git = Command::new("git")
-        .args(["config", "user.name"])
-        .output()
-        .ok();
-    let name = git
-        .filter(|output| output.status.success())
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    let name = std::env::current_dir()
+        .ok()
+        .and_then(|folder| user_name(&folder));
     name.or_else(|| std::env::var("USER").ok())
         .filter(|name| !name.is_empty())
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::files;
 use super::past::Records;
 use super::pivot::TableFormat;
 use super::show::{self, Stop};
@@ -94,7 +95,11 @@ pub fn changes(args: ChangesArgs) -> Exit {
 }
 
 fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
-    let table = read_series(file).map_err(|error| Stop::message(error.to_string()))?;
+    let name = file.display().to_string();
+    let (text, bytes) = files::open(file)
+        .map_err(|error| Stop::message(format!("`{name}`: {}", files::in_words(error))))?;
+    let table =
+        read_series(&name, bytes, text).map_err(|error| Stop::message(error.to_string()))?;
     let told = |(name, points): (String, Vec<Option<f64>>)| FileSeries {
         name,
         points: points.iter().flatten().count(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use super::files;
 use super::machine::{lock_file, this_machine};
 use super::show::{self, Stop};
 use super::signals::catch_signals;
@@ -261,7 +262,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
             format!("`matrix changes` and `matrix compare` read a plain file as `--csv {name}`");
         return Err(problem.help(help).into());
     }
-    let text = read(&common.matrix).map_err(|reason| {
+    let text = files::read_text(&common.matrix).map_err(|reason| {
         let problem = Diagnostic::error(format!("`{name}` cannot be read: {reason}"));
         Stop::from(match common.matrix.is_file() {
             true => problem,
@@ -274,7 +275,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
     let folder = common.matrix.parent().unwrap_or(Path::new("")).to_owned();
     let mut import = |path: &str| {
         let path = folder.join(path);
-        read(&path).map(|text| (path.display().to_string(), text))
+        files::read_text(&path).map(|text| (path.display().to_string(), text))
     };
     let (matrix, diagnostics) = decode::matrix(sources, file, &mut import);
     let Some(mut matrix) = matrix else {
@@ -300,7 +301,7 @@ pub fn load(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
         Stop::message(format!(
             "the state folder `{}` has no absolute path: {}",
             state.display(),
-            in_words(error)
+            files::in_words(error)
         ))
     })?;
     Ok(Loaded {
@@ -326,7 +327,7 @@ fn here(folder: &Path) -> Result<String, Stop> {
         Stop::message(format!(
             "the folder `{}` has no absolute path: {}",
             folder.display(),
-            in_words(error)
+            files::in_words(error)
         ))
     })?;
     Ok(absolute
@@ -452,30 +453,4 @@ fn parser(declared: &ParserDecl) -> Result<Parser, Vec<Diagnostic>> {
     };
     Parser::new(&declared.kind.value, &options)
         .map_err(|problems| problems.into_iter().map(at).collect())
-}
-
-/// A text file that a user names, of the size that a matrix file may have; else why it cannot be read.
-pub(super) fn read(path: &Path) -> Result<String, String> {
-    use std::io::Read;
-    let limit = crate::config::FILE_BYTES_MAX as u64 + 1;
-    let file = std::fs::File::open(path).map_err(in_words)?;
-    // An empty vector would be filled 32 bytes at a time at first.
-    let mut bytes = Vec::with_capacity(16 << 10);
-    file.take(limit).read_to_end(&mut bytes).map_err(in_words)?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("line {line} is not UTF-8")
-    })?;
-    // A byte-order mark says nothing in UTF-8, and would shift columns.
-    Ok(match text.strip_prefix('\u{feff}') {
-        Some(rest) => rest.to_owned(),
-        None => text,
-    })
-}
-
-/// Without the number, which tells a person nothing.
-pub(super) fn in_words(error: std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

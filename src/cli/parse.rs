@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Exit;
-use super::load::in_words;
+use super::files::{self, in_words};
 use super::show::{self, Stop};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::sample::{Ended, Parsed};
@@ -77,21 +77,23 @@ fn parsed(args: &ParseArgs) -> Result<Parsed, Stop> {
 
 fn read(path: Option<&PathBuf>) -> Result<Vec<u8>, Stop> {
     let limit = OUTPUT_BYTES_MAX as u64 + 1;
-    let mut bytes = Vec::new();
     let result = match path {
-        Some(path) => {
-            std::fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        Some(path) => files::read(path, limit),
+        None => {
+            let mut bytes = Vec::new();
+            let read = std::io::stdin().take(limit).read_to_end(&mut bytes);
+            read.map(|_| bytes)
         }
-        None => std::io::stdin().take(limit).read_to_end(&mut bytes),
     };
     let name = path.map_or("standard input".to_owned(), |path| {
         format!("`{}`", path.display())
     });
     result.map_err(|error| {
         let problem = format!("{name} cannot be read: {}", in_words(error));
-        Diagnostic::error(problem).help("give a file with what the program printed, or pipe it in")
-    })?;
-    Ok(bytes)
+        Diagnostic::error(problem)
+            .help("give a file with what the program printed, or pipe it in")
+            .into()
+    })
 }
 
 fn show(args: &ParseArgs, parsed: Parsed) -> Exit {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::load::read;
+use super::files::{self, read_text};
 use crate::base::diag::{Diagnostic, Sources, suggest};
 use crate::config::profile::{self, Chain};
 
@@ -37,7 +37,7 @@ pub fn load(
             .map(|folder| folder.join(format!("{name}.kdl")))
             .collect();
         if let Some(path) = paths.iter().find(|path| path.exists()) {
-            let text = read(path)
+            let text = read_text(path)
                 .map_err(|reason| format!("`{}` cannot be read: {reason}", path.display()))?;
             return Ok((path.display().to_string(), text));
         }
@@ -57,13 +57,8 @@ pub fn load(
 
 /// All profiles that could be meant.
 fn names(folders: &[PathBuf]) -> BTreeSet<String> {
-    let files = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
-    let names = files.filter_map(|file| {
-        let name = file.file_name().into_string().ok()?;
-        Some(name.strip_suffix(".kdl")?.to_owned())
-    });
+    let files = folders.iter().flat_map(|folder| files::names_in(folder));
+    let names = files.filter_map(|name| Some(name.strip_suffix(".kdl")?.to_owned()));
     let built_in = BUILT_IN.iter().map(|(name, _)| name.to_string());
     names.chain(built_in).collect()
 }

@@ -2,14 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tokio::time::Instant;
 
-use super::load::{self, load};
+use super::files;
+use super::load::load;
 use super::pivot::LayoutOptions;
 use super::session::{SelectionArgs, settings};
 use super::show::{self, Stop};
@@ -463,7 +463,7 @@ pub fn progress(events: Option<&Path>) -> Result<RefCell<Several>, Stop> {
         false => Box::new(PlainLines::default()),
     }];
     if let Some(path) = events {
-        let file = File::create(path).map_err(|error| {
+        let file = files::create(path).map_err(|error| {
             Stop::message(format!(
                 "`--events {}` cannot be written: {error}",
                 path.display()
@@ -581,7 +581,7 @@ fn markdown(report: &Report, common: &Common, faces: &OutputOptions) -> Result<S
         .or_else(|| beside.into_iter().find(|path| path.is_file()));
     let (name, text) = match found {
         Some(path) => {
-            let text = load::read(&path).map_err(|reason| {
+            let text = files::read_text(&path).map_err(|reason| {
                 let path = path.display();
                 Stop::message(format!("template `{path}` cannot be read: {reason}"))
             })?;

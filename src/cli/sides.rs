@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::files;
 use super::show::Stop;
 use crate::base::sample::Better;
 use crate::edge::csv::{CsvSides, read_sides};
@@ -12,7 +13,10 @@ use crate::verdicts::report::{Report, VerdictRow};
 
 /// Judges the two sides of each metric of each cell of a file as one family.
 pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, Stop> {
-    let table = read_sides(file).map_err(|error| Stop::message(error.to_string()))?;
+    let name = file.display().to_string();
+    let (text, bytes) = files::open(file)
+        .map_err(|error| Stop::message(format!("`{name}`: {}", files::in_words(error))))?;
+    let table = read_sides(&name, bytes, text).map_err(|error| Stop::message(error.to_string()))?;
     let question = Question::new(better, min_effect);
     let answer = |sides: &CsvSides| {
         (

@@ -1,7 +1,7 @@
 //! Reading series and comparisons from CSV files.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::io::Read;
 
 use crate::base::sample::Sample;
 use crate::base::units::count;
@@ -52,14 +52,14 @@ pub struct SidesTable {
     pub sides: Vec<CsvSides>,
 }
 
-/// Reads a table of series from a file.
-pub fn read_series(path: &Path) -> Result<SeriesTable, CsvError> {
-    CsvReader::open(path)?.series()
+/// Reads a table of series; `file` is its name for errors, `bytes` its size.
+pub fn read_series(file: &str, bytes: u64, text: impl Read) -> Result<SeriesTable, CsvError> {
+    CsvReader::sized(file, bytes, text)?.series()
 }
 
-/// Reads a table with the columns `cell,metric,side,round,value` from a file.
-pub fn read_sides(path: &Path) -> Result<SidesTable, CsvError> {
-    CsvReader::open(path)?.sides()
+/// Reads a table with the columns `cell,metric,side,round,value`.
+pub fn read_sides(file: &str, bytes: u64, text: impl Read) -> Result<SidesTable, CsvError> {
+    CsvReader::sized(file, bytes, text)?.sides()
 }
 
 struct CsvReader<R> {
@@ -68,26 +68,20 @@ struct CsvReader<R> {
     header: Vec<String>,
 }
 
-impl CsvReader<std::fs::File> {
-    fn open(path: &Path) -> Result<Self, CsvError> {
-        let file = path.display().to_string();
-        let fail = |problem: String| CsvError {
-            file: file.clone(),
-            place: String::new(),
-            problem,
-        };
-        let opened = std::fs::File::open(path).map_err(|error| fail(error.to_string()))?;
-        let size = opened.metadata().map_or(0, |metadata| metadata.len());
-        if size > FILE_BYTES_MAX {
-            return Err(fail(format!(
-                "it has {size} bytes; at most {FILE_BYTES_MAX} are read: split it"
-            )));
+impl<R: Read> CsvReader<R> {
+    fn sized(file: &str, bytes: u64, text: R) -> Result<Self, CsvError> {
+        if bytes > FILE_BYTES_MAX {
+            return Err(CsvError {
+                file: file.to_owned(),
+                place: String::new(),
+                problem: format!(
+                    "it has {bytes} bytes; at most {FILE_BYTES_MAX} are read: split it"
+                ),
+            });
         }
-        CsvReader::new(&file, opened)
+        CsvReader::new(file, text)
     }
-}
 
-impl<R: std::io::Read> CsvReader<R> {
     fn new(file: &str, text: R) -> Result<Self, CsvError> {
         let mut reader = CsvReader {
             file: file.to_owned(),

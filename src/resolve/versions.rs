@@ -10,6 +10,7 @@ use crate::base::pattern::Pattern;
 use crate::config::matrix::{INSTALLED, Matrix};
 use crate::config::value::AxisValue;
 use crate::edge::artifact::Artifacts;
+use crate::edge::git::files;
 use crate::edge::git::{
     Commit, CommitPosition, GitError, Oid, Repository, VersionSource, VersionSpec, parse_version,
 };
@@ -355,9 +356,10 @@ fn split_folder(text: &str) -> (Option<&str>, &str) {
 fn folder_version(text: &str) -> Result<Version, VersionError> {
     let bad = |why: String| VersionError::Asked(format!("`--version {text}`: {why}"));
     let (label, path) = split_folder(text);
-    let folder = std::fs::canonicalize(path)
+    let folder = files::resolve(Path::new(path))
         .ok()
-        .filter(|folder| folder.is_dir())
+        .flatten()
+        .filter(|folder| files::is_folder(folder))
         .ok_or_else(|| {
             bad(format!(
                 "there is no folder `{path}`; what ends with `/` is a folder with programs"

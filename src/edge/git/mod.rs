@@ -7,7 +7,7 @@
 
 mod checkout;
 mod error;
-mod files;
+pub mod files;
 mod line;
 mod lock;
 mod pack;
@@ -530,6 +530,15 @@ impl RepositoryFacts {
             _ => Err(not_a_repository()),
         }
     }
+}
+
+/// Git's `user.name`, as the user's configuration and the folder in which we work say; None where they do not.
+pub fn user_name(folder: &Path) -> Option<String> {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    let call = Call::network(None, "config", TIMEOUT).in_folder(folder);
+    let output = call.args(["user.name"]).output().ok()?;
+    let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    output.is_success().then_some(name)
 }
 
 /// Our own repository beside the mirrors, made where it is missing.

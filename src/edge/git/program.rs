@@ -115,6 +115,12 @@ impl Call {
             .env("GIT_NO_REPLACE_OBJECTS", "1")
     }
 
+    /// Where git looks for a repository that is not named.
+    pub fn in_folder(mut self, folder: &Path) -> Call {
+        self.command.dir = folder.to_owned();
+        self
+    }
+
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Call {
         let word = self.word(arg.as_ref());
         self.command.argv.push(word);
