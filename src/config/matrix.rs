@@ -383,7 +383,7 @@ pub enum Monitor {
 }
 
 /// What is made of the readings of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum SummaryRule {
     /// Of a counter: by how much it grew, per second.
     Rate,

@@ -5,6 +5,7 @@ pub mod connect;
 pub mod counters;
 pub mod environment;
 pub mod host;
+pub mod measure;
 pub mod quiet;
 pub mod setups;
 pub mod transport;

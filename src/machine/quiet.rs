@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
+use crate::machine::host::measurement::MachineNoise;
 use crate::machine::host::{Cancel, FileOp, FileReply, Host, HostError, HostErrorKind};
 
 /// Processes that are looked at.
@@ -41,20 +41,6 @@ impl Default for Limits {
             process_max: 0.10,
         }
     }
-}
-
-/// What a machine did during one look.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct MachineNoise {
-    /// Load average over one minute.
-    pub load_1min: f64,
-    pub busy_cpus: f64,
-    /// Fraction of the time.
-    pub steal: f64,
-    /// Thermal throttling events of all CPUs.
-    pub throttled: u64,
-    /// The heaviest processes, of each name one: name and fraction of one CPU.
-    pub heavy: Vec<(String, f64)>,
 }
 
 impl MachineNoise {

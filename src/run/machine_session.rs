@@ -12,9 +12,10 @@ use crate::base::key::Key;
 use crate::edge::parse::Parser;
 use crate::edge::store::{MARK_SEPARATOR, MarkKind, Monitored, SampleContext, SampleMark};
 use crate::machine::environment::{CaptureRequest, capture};
+use crate::machine::host::measurement::MeasurementResult;
 use crate::machine::host::{Cancel, Command, Host, Lock};
-use crate::machine::quiet::{self, Limits};
-use crate::machine::tune::{Applied, drop_caches, files};
+use crate::machine::quiet::Limits;
+use crate::machine::tune::{Applied, files};
 use crate::plan::commands::Words;
 use crate::resolve::prepare::Machine;
 
@@ -119,7 +120,7 @@ impl MachineSessions {
         self.machines.borrow().get(machine)?.environment
     }
 
-    fn applied(&self, machine: &str) -> Option<Rc<Applied>> {
+    pub(super) fn applied(&self, machine: &str) -> Option<Rc<Applied>> {
         self.machines.borrow().get(machine)?.applied.clone()
     }
 
@@ -151,31 +152,20 @@ impl MachineSessions {
 }
 
 impl Executor<'_> {
-    /// Just before a measurement: an empty page cache where the profile wants it, and a look at what
-    /// else the machine is doing.
-    pub(super) async fn before(
+    /// What the machine did just before a measurement.
+    pub(super) fn note_before(
         &self,
         name: &str,
-        host: &dyn Host,
-        machine: &Machine,
+        result: &MeasurementResult,
         beside: &mut SampleContext,
     ) {
         let around = self.job.around;
-        if around
-            .applied(name)
-            .is_some_and(|applied| applied.drop_caches)
-            && let Err(refusal) = drop_caches(host).await
-        {
-            around.tell_once(self.job.site, name, refusal.to_string());
+        if let Some(refusal) = &result.caches_kept {
+            around.tell_once(self.job.site, name, refusal.clone());
         }
-        if machine.slots > 1 {
-            // It is not to be quiet: its own measurements disturb each other.
-            return;
-        }
-        let limits = Limits::default();
-        let own = [std::process::id(), machine.agent_pid];
-        match quiet::wait(host, &limits, machine.quiet_wait, &own, &self.cancel).await {
-            Ok(noise) => {
+        match &result.noise {
+            None => {}
+            Some(Ok(noise)) => {
                 // Kept as a monitor's values, so that a difference shows beside a verdict.
                 let values = [
                     ("before.load_1min", noise.load_1min),
@@ -187,7 +177,7 @@ impl Executor<'_> {
                     output: Vec::new(),
                     values: values.map(|(name, v)| (name.to_owned(), v)).to_vec(),
                 });
-                let complaints = noise.complaints(&limits);
+                let complaints = noise.complaints(&Limits::default());
                 if !complaints.is_empty() {
                     beside.marks.push(SampleMark {
                         kind: MarkKind::Noisy,
@@ -195,24 +185,21 @@ impl Executor<'_> {
                     });
                 }
             }
-            Err(error) => around.tell_once(self.job.site, name, error.message),
+            Some(Err(error)) => around.tell_once(self.job.site, name, error.message.clone()),
         }
     }
 
-    /// Just after it: whether the profile has held all the time.
-    pub(super) async fn after(
+    /// Whether the profile has held all the time.
+    pub(super) fn note_after(
         &self,
         name: &str,
-        host: &dyn Host,
-        machine: &Machine,
+        result: &MeasurementResult,
         beside: &mut SampleContext,
     ) {
-        if self.job.around.applied(name).is_none() {
-            return;
-        }
-        let lines = match tune::changed_by_others(host, machine).await {
-            Ok(lines) => lines,
-            Err(error) => vec![error.to_string()],
+        let lines = match &result.knobs {
+            None => return,
+            Some(Ok(lines)) => lines.clone(),
+            Some(Err(error)) => vec![error.clone()],
         };
         if !lines.is_empty() {
             beside.marks.push(SampleMark {

@@ -1,16 +1,19 @@
 //! One measurement: the command, its output as readings, the readings as a sample.
 
-use super::command::{Log, command, last_words, make_dir, now_ms, remove};
+use super::command::{Log, command, last_words, now_ms};
 use super::dispatch::{Completed, MeasureOutcome};
 use super::event::Event;
 use super::execute::{ActionResult, Announcement, CellResult, Executor, Recording, RunError};
+use super::monitor::Monitors;
 use super::null;
 use crate::base::diag::Diagnostic;
 use crate::base::sample::{Ended, Parsed, Reading};
 use crate::config::hook::Moment;
 use crate::edge::parse::{Input, OUTPUT_BYTES_MAX, settle};
 use crate::edge::store::{self, NewReading, SampleContext, StepKind};
-use crate::machine::host::{FileOp, FileReply, Host, HostError, ServiceId};
+use crate::machine::host::measurement::Measurement;
+use crate::machine::host::{Host, HostError, Output, ServiceId};
+use crate::machine::measure::measure;
 use crate::plan::commands::{MonitorWords, Words, show_words};
 use crate::resolve::lookup::Failed;
 use crate::resolve::prepare::Machine;
@@ -26,6 +29,7 @@ const SILENT_BYTES_MAX: usize = 4096;
 /// One measurement to be taken.
 struct Task<'a> {
     machine: &'a str,
+    machine_number: u16,
     cell: u32,
     case: usize,
     /// Before each run of the command.
@@ -34,6 +38,9 @@ struct Task<'a> {
     dir: String,
     monitors: Vec<MonitorWords>,
 }
+
+/// Why there is no sample: never `Outcome::Ok`.
+type Unmeasured = (store::AttemptOutcome, String);
 
 /// A measurement's good end.
 struct Measured {
@@ -67,6 +74,7 @@ impl Executor<'_> {
         let started_ms = now_ms();
         let mut log = Log::default();
         let mut beside = SampleContext::default();
+        let machine_number = machine;
         let result = match self.job.machine(machine).filter(|_| allowed.is_ok()) {
             Some((
                 name,
@@ -84,6 +92,7 @@ impl Executor<'_> {
                 let prepare = plan.prepare_commands(step.cell, round, seed, slot, places);
                 let task = Task {
                     machine: name,
+                    machine_number,
                     cell: step.cell,
                     case: plan.case_of(step.cell).map_err(in_words)?,
                     prepare: prepare.map_err(in_words)?,
@@ -91,10 +100,8 @@ impl Executor<'_> {
                     dir: places.run_dir(slot),
                     monitors: monitors.map_err(in_words)?,
                 };
-                self.before(name, host, machine, &mut beside).await;
-                let result = self.measure_on(host, task, &mut log, &mut beside).await;
-                self.after(name, host, machine, &mut beside).await;
-                result
+                self.measure_on(host, machine, task, &mut log, &mut beside)
+                    .await
             }
             Some((_, machine)) => self.generate(step.cell, round, machine),
             None => {
@@ -102,12 +109,6 @@ impl Executor<'_> {
                 let reason = allowed.err().unwrap_or_else(unknown);
                 Err((store::AttemptOutcome::Failed, reason))
             }
-        };
-        // Readings alone do not make a sample if what was measured had died meanwhile.
-        let result = match (result, self.dead_service(machine, step.cell).await) {
-            (Ok(_), Some(reason)) => Err((store::AttemptOutcome::Failed, reason)),
-            (Err((outcome, reason)), Some(dead)) => Err((outcome, format!("{dead}\n{reason}"))),
-            (result, None) => result,
         };
         let result = result.and_then(|measured| {
             let chosen = self.choose(step.cell, &measured);
@@ -224,40 +225,88 @@ impl Executor<'_> {
     async fn measure_on(
         &self,
         host: &dyn Host,
+        machine: &Machine,
         task: Task<'_>,
         log: &mut Log,
         beside: &mut SampleContext,
-    ) -> Result<Measured, (store::AttemptOutcome, String)> {
+    ) -> Result<Measured, Unmeasured> {
         let infrastructure = |error: HostError| (store::AttemptOutcome::Failed, error.message);
-        let dir = &task.dir;
-        let env = self.job.plan.environment(task.cell);
+        let plan = self.job.plan;
+        let env = plan.environment(task.cell);
         let env = env.map_err(|diagnostic| (store::AttemptOutcome::Failed, diagnostic.message))?;
-        make_dir(host, dir).await.map_err(infrastructure)?;
-        if let Err(error) = self.before_run(host, &task, &env, log).await {
-            leave_empty(host, dir).await.map_err(infrastructure)?;
-            return Err(error);
+        let case = &plan.matrix.run.cases[task.case];
+        let in_dir = |argv: &Words| command(argv, &task.dir, &env, case.timeout);
+        // Warms up: each time the commands of `prepare`, then the command itself; and prepares once more.
+        let before: Vec<&Words> = (0..=case.warmup)
+            .flat_map(|round| {
+                let warmup = (round < case.warmup).then_some(&task.argv);
+                task.prepare.iter().chain(warmup)
+            })
+            .collect();
+        let mut monitors = Monitors::new(task.monitors, &task.dir, &env, plan.matrix.run.timeout);
+        let services = self.services_of(task.machine_number, task.cell);
+        let applied = self.job.around.applied(task.machine);
+        let measurement = Measurement {
+            dir: task.dir.clone().into(),
+            drops_caches: applied.as_ref().is_some_and(|it| it.drop_caches),
+            // Its own measurements disturb each other where it has several slots.
+            quiet_wait: (machine.slots == 1).then_some(machine.quiet_wait),
+            ours: vec![std::process::id(), machine.agent_pid],
+            before: before.iter().map(|argv| in_dir(argv)).collect(),
+            monitors: std::mem::take(&mut monitors.commands),
+            counters: std::mem::take(&mut monitors.counters),
+            command: in_dir(&task.argv),
+            services: services.iter().map(|(_, service)| *service).collect(),
+            profile_journal: applied.map(|_| machine.journal.own.clone()),
+        };
+        let result = measure(host, measurement, self.cancel.clone()).await;
+        let mut result = result.map_err(infrastructure)?;
+        self.note_before(task.machine, &result, beside);
+        let (outputs, counters) = (
+            std::mem::take(&mut result.monitors),
+            std::mem::take(&mut result.counters),
+        );
+        if result.output.is_some() {
+            self.keep_monitors(task.machine, monitors, outputs, counters, beside);
         }
-        let case = &self.job.plan.matrix.run.cases[task.case];
-        log.command(&task.argv);
-        let command = command(&task.argv, dir, &env, case.timeout);
-        let mut watches = self.start_monitors(host, task.monitors, dir, &env).await;
-        let run = host.run(command, self.cancel.clone());
-        let output = watches.beside(host, run).await;
-        self.stop_monitors(task.machine, host, watches, beside)
-            .await;
-        let removed = leave_empty(host, dir).await;
-        let output = output.map_err(infrastructure)?;
-        removed.map_err(infrastructure)?;
+        self.note_after(task.machine, &result, beside);
+        let measured = match result.output {
+            Some(output) => {
+                for argv in before.into_iter().chain([&task.argv]) {
+                    log.command(argv);
+                }
+                self.read(task.case, output, log)
+            }
+            None => Err(failed_before(&before, &result.before, log)),
+        };
+        // Readings alone do not make a sample if what was measured had died meanwhile.
+        let dead = result.dead_service;
+        let dead = dead.and_then(|(place, output)| Some((services.get(place)?.0, output)));
+        let Some((setup, output)) = dead else {
+            return measured;
+        };
+        let name = &plan.matrix.setups[setup].name.value;
+        let dead = format!(
+            "set-up `{name}` ended meanwhile: {}{}",
+            output.ended,
+            last_words(&output)
+        );
+        Err(match measured {
+            Ok(_) => (store::AttemptOutcome::Failed, dead),
+            Err((outcome, reason)) => (outcome, format!("{dead}\n{reason}")),
+        })
+    }
+
+    /// What the output of a command says.
+    fn read(&self, case: usize, output: Output, log: &mut Log) -> Result<Measured, Unmeasured> {
         let mut output = output;
-        if case.is_silent {
+        if self.job.plan.matrix.run.cases[case].is_silent {
             output.stdout.truncate(SILENT_BYTES_MAX);
             output.truncated = false;
         }
         log.output(&output);
         let outcome = match output.ended {
-            Ended::Interrupted => {
-                return Err((store::AttemptOutcome::Interrupted, "interrupted".to_owned()));
-            }
+            Ended::Interrupted => return Err(interrupted()),
             Ended::TimedOut => store::AttemptOutcome::Timeout,
             Ended::Exit(0) => store::AttemptOutcome::Refused,
             _ => store::AttemptOutcome::Failed,
@@ -278,7 +327,7 @@ impl Executor<'_> {
             ended: output.ended,
             duration: Some(output.duration),
         };
-        let reader = &self.job.readers[task.case];
+        let reader = &self.job.readers[case];
         let parsed = reader.read(&input, &self.job.plan.matrix.engine);
         match parsed {
             Parsed::Readings {
@@ -297,52 +346,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Warms up: each time the commands of `prepare`, then the command itself; and prepares once more for
-    /// the measurement.
-    async fn before_run(
-        &self,
-        host: &dyn Host,
-        task: &Task<'_>,
-        env: &[(String, String)],
-        log: &mut Log,
-    ) -> Result<(), (store::AttemptOutcome, String)> {
-        let case = &self.job.plan.matrix.run.cases[task.case];
-        for round in 0..=case.warmup {
-            let warmup = (round < case.warmup).then_some(&task.argv);
-            for argv in task.prepare.iter().chain(warmup) {
-                log.command(argv);
-                let command = command(argv, &task.dir, env, case.timeout);
-                let output = host.run(command, self.cancel.clone()).await;
-                let output =
-                    output.map_err(|error| (store::AttemptOutcome::Failed, error.message))?;
-                if output.ended.is_success() {
-                    continue;
-                }
-                log.output(&output);
-                return Err(match output.ended {
-                    Ended::Interrupted => {
-                        (store::AttemptOutcome::Interrupted, "interrupted".to_owned())
-                    }
-                    ended => (
-                        store::AttemptOutcome::Failed,
-                        format!(
-                            "`{}` failed before the measurement: {ended}{}",
-                            show_words(argv),
-                            last_words(&output)
-                        ),
-                    ),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn generate(
-        &self,
-        cell: u32,
-        round: u32,
-        machine: &Machine,
-    ) -> Result<Measured, (store::AttemptOutcome, String)> {
+    fn generate(&self, cell: u32, round: u32, machine: &Machine) -> Result<Measured, Unmeasured> {
         let plan = self.job.plan;
         let tuple = plan.cells.cell(cell as usize);
         let version = plan.cells.axis("version");
@@ -396,46 +400,40 @@ impl Executor<'_> {
         }
     }
 
-    /// Why what is measured is not there any more, if so.
-    async fn dead_service(&self, machine: u16, cell: u32) -> Option<String> {
-        let (
-            _,
-            Machine {
-                host: Some(host), ..
-            },
-        ) = self.job.machine(machine)?
-        else {
-            return None;
-        };
-        let services: Vec<(usize, ServiceId)> = {
-            let up = self.up.borrow();
-            let needed = self.job.plan.setups_of(cell);
-            needed
-                .filter_map(|(setup, step)| {
-                    Some((setup, up.get(&(machine, setup, step))?.service?))
-                })
-                .collect()
-        };
-        for (setup, service) in services {
-            if let Some(output) = host.ended(service).await {
-                let name = &self.job.plan.matrix.setups[setup].name.value;
-                return Some(format!(
-                    "set-up `{name}` ended meanwhile: {}{}",
-                    output.ended,
-                    last_words(&output)
-                ));
-            }
-        }
-        None
+    /// The services that a cell is measured on, with their set-ups.
+    fn services_of(&self, machine: u16, cell: u32) -> Vec<(usize, ServiceId)> {
+        let up = self.up.borrow();
+        let needed = self.job.plan.setups_of(cell);
+        let service = |(setup, step)| Some((setup, up.get(&(machine, setup, step))?.service?));
+        needed.filter_map(service).collect()
     }
 }
 
-/// Making a folder and removing it costs more than many a measurement, and waits for those who sync.
-async fn leave_empty(host: &dyn Host, dir: &str) -> Result<(), HostError> {
-    let listed = host.files(vec![FileOp::List { path: dir.into() }]).await;
-    match listed.first() {
-        Some(Ok(FileReply::Names(names))) if names.is_empty() => Ok(()),
-        _ => remove(host, dir).await,
+fn interrupted() -> Unmeasured {
+    (store::AttemptOutcome::Interrupted, "interrupted".to_owned())
+}
+
+/// The last of these outputs is that of a command that failed.
+fn failed_before(before: &[&Words], outputs: &[Output], log: &mut Log) -> Unmeasured {
+    for argv in &before[..outputs.len()] {
+        log.command(argv);
+    }
+    let (Some(output), Some(argv)) = (outputs.last(), before.get(outputs.len().wrapping_sub(1)))
+    else {
+        let reason = "the machine gave no result of it".to_owned();
+        return (store::AttemptOutcome::Failed, reason);
+    };
+    log.output(output);
+    match output.ended {
+        Ended::Interrupted => interrupted(),
+        ended => (
+            store::AttemptOutcome::Failed,
+            format!(
+                "`{}` failed before the measurement: {ended}{}",
+                show_words(argv),
+                last_words(output)
+            ),
+        ),
     }
 }
 

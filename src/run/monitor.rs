@@ -1,14 +1,15 @@
 //! Monitors: side measurements that run beside the measured step and never spoil a sample.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::command::{command, last_words};
 use super::execute::Executor;
 use crate::base::sample::{Ended, Parsed};
 use crate::edge::parse::{Input, Parser};
 use crate::edge::store::{MONITOR_VALUES_MAX, Monitored, SampleContext};
-use crate::machine::counters::{self, CounterFile};
-use crate::machine::host::{Host, HostError, Output, ServiceId};
+use crate::machine::host::measurement::{CounterRequest, CountersRead};
+use crate::machine::host::{Command, HostError, Output};
 use crate::plan::commands::MonitorWords;
 
 /// What one monitor may print in one measurement; of more, the beginning and the end are kept.
@@ -18,54 +19,61 @@ const TERM: i32 = 15;
 /// The parser's count of a table's rows: that of the seconds, and no value.
 const ROWS: &str = "rows";
 
-/// All monitors of one measurement.
+/// All monitors of one measurement, as they are asked of the machine, and their names.
 #[derive(Default)]
-pub(super) struct Watches {
-    programs: Vec<(String, Result<ServiceId, HostError>)>,
-    file_names: Vec<String>,
-    files: Vec<CounterFile>,
+pub(super) struct Monitors {
+    names: Vec<String>,
+    pub(super) commands: Vec<Command>,
+    counter_names: Vec<String>,
+    pub(super) counters: Vec<CounterRequest>,
 }
 
-impl Executor<'_> {
-    pub(super) async fn start_monitors(
-        &self,
-        host: &dyn Host,
+impl Monitors {
+    /// `timeout` is that of the measurement.
+    pub(super) fn new(
         monitors: Vec<MonitorWords>,
         dir: &str,
         env: &[(String, String)],
-    ) -> Watches {
-        let mut watches = Watches::default();
+        timeout: Duration,
+    ) -> Monitors {
+        let mut all = Monitors::default();
         let mut names = Names::default();
         for monitor in monitors {
             match monitor {
                 MonitorWords::Command(argv) => {
-                    // Its time is that of the measurement.
-                    let mut command = command(&argv, dir, env, self.job.plan.matrix.run.timeout);
+                    let mut command = command(&argv, dir, env, timeout);
                     command.output_bytes_max = MONITOR_BYTES_MAX;
-                    let service = host.start(command).await;
                     let program = argv.first().map_or("", String::as_str);
                     let program = program.rsplit('/').next().unwrap_or(program);
-                    watches.programs.push((names.of(program), service));
+                    all.names.push(names.of(program));
+                    all.commands.push(command);
                 }
                 MonitorWords::File {
                     path,
                     every,
                     summary,
                 } => {
-                    watches.file_names.push(names.of(&path));
-                    watches.files.push(CounterFile::new(path, every, summary));
+                    all.counter_names.push(names.of(&path));
+                    all.counters.push(CounterRequest {
+                        path,
+                        every,
+                        summary,
+                    });
                 }
             }
         }
-        watches
+        all
     }
+}
 
-    /// Ends the monitors and keeps what they gave. What is wrong with one is told once.
-    pub(super) async fn stop_monitors(
+impl Executor<'_> {
+    /// Keeps what monitors gave. What is wrong with one is told once.
+    pub(super) fn keep_monitors(
         &self,
         machine: &str,
-        host: &dyn Host,
-        watches: Watches,
+        monitors: Monitors,
+        outputs: Vec<Result<Output, HostError>>,
+        counters: Vec<CountersRead>,
         beside: &mut SampleContext,
     ) {
         let kept = beside.monitors.iter().map(|monitor| monitor.values.len());
@@ -92,12 +100,8 @@ impl Executor<'_> {
             format!(" gives nothing: {reason}")
         };
         let parsers = self.job.around.monitors.iter();
-        for ((name, service), parser) in watches.programs.into_iter().zip(parsers) {
-            let stopped = match service {
-                Ok(service) => host.stop(service).await,
-                Err(error) => Err(error),
-            };
-            let output = match stopped {
+        for ((name, output), parser) in monitors.names.into_iter().zip(outputs).zip(parsers) {
+            let output = match output {
                 Ok(output) => output,
                 Err(error) => {
                     tell(&name, "error", nothing(&error.message));
@@ -126,19 +130,12 @@ impl Executor<'_> {
             };
             keep(name, said, values);
         }
-        for (name, file) in watches.file_names.into_iter().zip(watches.files) {
-            match file.finish() {
+        for (name, read) in monitors.counter_names.into_iter().zip(counters) {
+            match read {
                 Ok((texts, values)) => keep(name, texts, values),
                 Err(reason) => tell(&name, "error", nothing(&reason)),
             }
         }
-    }
-}
-
-impl Watches {
-    /// The work, with the files read beside it.
-    pub(super) async fn beside<T>(&mut self, host: &dyn Host, work: impl Future<Output = T>) -> T {
-        counters::beside(host, &mut self.files, work).await
     }
 }
 

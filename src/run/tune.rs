@@ -174,24 +174,6 @@ pub(super) async fn release(
     Ok(())
 }
 
-/// Knobs that hold neither the profile's value nor the old one, a line each: somebody else has set
-/// them.
-pub(super) async fn changed_by_others(
-    host: &dyn Host,
-    machine: &Machine,
-) -> Result<Vec<String>, TuneError> {
-    let Status::Active { changed, .. } = tune::status(host, &machine.journal.own).await? else {
-        return Ok(vec![
-            "the profile is not in force any more: somebody has reverted it".to_owned(),
-        ]);
-    };
-    let lines = changed.into_iter().map(|(row, found)| {
-        let (path, new) = (row.path, row.new);
-        format!("somebody has set {path} to `{found}`, where the profile had `{new}`")
-    });
-    Ok(lines.collect())
-}
-
 /// Tells of what was not simply put back.
 fn tell_odd(site: &Site<'_>, name: &str, rows: &[Reverted]) {
     rows.iter()

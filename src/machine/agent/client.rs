@@ -9,6 +9,7 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::protocol::{CallId, FromAgent, LockId, Reply, Request, ToAgent};
+use crate::machine::host::measurement::{Measurement, MeasurementResult};
 use crate::machine::host::undo::{UndoOp, UndoReply};
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, HeldLock, Holder, Host, HostError, HostErrorKind,
@@ -317,6 +318,19 @@ impl Host for AgentHost {
             let request = Request::Run(command);
             expect!(self.ask_and_listen(request, cancel, None).await, Reply::Run)
         })
+    }
+
+    fn measure<'a>(
+        &'a self,
+        measurement: &Measurement,
+        cancel: &Cancel,
+    ) -> Option<Wait<'a, Result<MeasurementResult, HostError>>> {
+        let request = Request::Measure(Box::new(measurement.clone()));
+        let cancel = cancel.clone();
+        Some(Box::pin(async move {
+            let reply = self.ask_and_listen(request, cancel, None).await;
+            expect!(reply, Reply::Measure).map(|result| *result)
+        }))
     }
 
     fn start(&self, command: Command) -> Wait<'_, Result<ServiceId, HostError>> {

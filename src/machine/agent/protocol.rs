@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::host::measurement::{Measurement, MeasurementResult};
 use crate::machine::host::undo::{UndoOp, UndoReply};
 use crate::machine::host::{
     Command, FileOp, FileReply, Holder, HostError, HostFacts, Output, Probed, ServiceId,
 };
 
 /// Changes when a message changes its form: both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 /// What an agent prints first, before its version; a login shell may print other lines before it.
 pub const GREETING: &str = "matrix-agent";
 /// Bytes of one frame's payload: a longer message is sent in several, between those of others.
@@ -49,6 +50,7 @@ pub enum Request {
     Facts,
     Files(Vec<FileOp>),
     Run(Command),
+    Measure(Box<Measurement>),
     Start(Command),
     Probe(ServiceId, Command),
     Ended(ServiceId),
@@ -65,6 +67,7 @@ pub enum Reply {
     Facts(Result<HostFacts, HostError>),
     Files(Vec<Result<FileReply, HostError>>),
     Run(Result<Output, HostError>),
+    Measure(Result<Box<MeasurementResult>, HostError>),
     Start(Result<ServiceId, HostError>),
     Probe(Result<Probed, HostError>),
     Ended(Option<Output>),

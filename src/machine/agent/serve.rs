@@ -18,6 +18,7 @@ use super::protocol::{
     CallId, FromAgent, GREETING, LockId, PROTOCOL_VERSION, Reply, Request, ToAgent,
 };
 use crate::machine::host::{Cancel, Host, HostError, HostErrorKind, Lock, Output, ServiceId};
+use crate::machine::measure;
 use crate::machine::setups;
 use crate::machine::tune::{self, Status};
 
@@ -115,6 +116,10 @@ impl Agent {
             Request::Facts => Reply::Facts(host.facts().await),
             Request::Files(ops) => Reply::Files(host.files(ops).await),
             Request::Run(command) => Reply::Run(host.run(command, cancel).await),
+            Request::Measure(measurement) => {
+                let measured = measure::carry_out(host.as_ref(), *measurement, cancel).await;
+                Reply::Measure(measured.map(Box::new))
+            }
             Request::Start(command) => {
                 let started = host.start(command).await;
                 self.services.borrow_mut().extend(started.iter());

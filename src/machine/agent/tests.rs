@@ -9,13 +9,17 @@ use tokio::task::{LocalSet, spawn_local};
 
 use super::client::{AgentHost, Calls, Gone};
 use super::frames::{read_messages, write_messages};
+use super::protocol::{FromAgent, ToAgent};
 use super::serve::serve;
 use super::thread;
 use crate::base::sample::Ended;
+use crate::config::matrix::SummaryRule;
 use crate::machine::host::local::LocalHost;
+use crate::machine::host::measurement::{CounterRequest, Measurement};
 use crate::machine::host::{
     Cancel, Command, FileOp, FileReply, Holder, Host, HostErrorKind, lock_is_free,
 };
+use crate::machine::measure::measure;
 use crate::machine::transport::pipe;
 
 fn command(argv: &[&str]) -> Command {
@@ -116,6 +120,77 @@ fn files_and_commands_are_those_of_the_host() {
         let none = host.run(command(&["no-such-program"]), Cancel::never());
         assert_eq!(none.await.unwrap_err().kind, HostErrorKind::NotFound);
     });
+}
+
+/// Monitors, counters, the look before and the knobs after it cost no message of their own.
+#[test]
+fn a_measurement_is_one_question_and_one_answer() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let test = async {
+        let calls = Arc::new(Calls::default());
+        let (to_agent, mut asked) = mpsc::unbounded_channel::<(u64, ToAgent)>();
+        let (forward, requests) = mpsc::unbounded_channel();
+        let (count, counted) = watch::channel((0, 0));
+        let count = Rc::new(count);
+        let (questions, answers, answered) = (count.clone(), count, calls.clone());
+        spawn_local(async move {
+            while let Some(message) = asked.recv().await {
+                questions.send_modify(|(asked, _)| *asked += 1);
+                forward.send(message).unwrap();
+            }
+        });
+        let host = Rc::new(LocalHost::new("here").unwrap());
+        spawn_local(serve(host, requests, move |id, message: FromAgent| {
+            answers.send_modify(|(_, answered)| *answered += 1);
+            answered.on(id, message);
+        }));
+        let host = AgentHost::new("here", to_agent, calls, None);
+        let dir = folder.path().join("run");
+        let in_dir = |script: &str| Command {
+            dir: dir.clone(),
+            ..sh(script)
+        };
+        let measurement = Measurement {
+            dir: dir.clone(),
+            drops_caches: false,
+            quiet_wait: Some(Duration::ZERO),
+            ours: vec![std::process::id()],
+            before: vec![in_dir("echo before > file")],
+            monitors: vec![in_dir("while :; do echo tick; sleep 0.01; done")],
+            counters: vec![CounterRequest {
+                path: "/proc/vmstat".to_owned(),
+                every: Duration::from_millis(20),
+                summary: SummaryRule::Rate,
+            }],
+            command: in_dir("sleep 0.2; cat file"),
+            services: Vec::new(),
+            profile_journal: None,
+        };
+        let result = measure(&host, measurement.clone(), Cancel::never()).await;
+        let result = result.unwrap();
+        assert_eq!(*counted.borrow(), (1, 1));
+        let output = result.output.unwrap();
+        assert_eq!(output.stdout, b"before\n");
+        assert!(result.noise.unwrap().unwrap().busy_cpus >= 0.0);
+        let ticks = result.monitors[0].as_ref().unwrap().stdout.len() / "tick\n".len();
+        assert!(ticks >= 2, "{ticks}");
+        let (texts, values) = result.counters[0].as_ref().unwrap();
+        assert!(texts.len() > 100 && !values.is_empty());
+        assert_eq!(std::fs::read_dir(&dir).map_or(0, Iterator::count), 0);
+        // What fails before it ends it.
+        let broken = Measurement {
+            before: vec![in_dir("exit 3"), in_dir("touch later")],
+            ..measurement
+        };
+        let result = measure(&host, broken, Cancel::never()).await.unwrap();
+        assert_eq!((result.before.len(), result.output), (1, None));
+        assert_eq!(result.before[0].ended, Ended::Exit(3));
+    };
+    LocalSet::new().block_on(&runtime, test);
 }
 
 #[test]
@@ -239,11 +314,11 @@ fn an_agent_that_is_gone_says_why() {
     );
     check(
         "echo Welcome; echo matrix-agent 999; exec sleep 60",
-        "the agent of machine `far` is gone: it speaks version 999 of the protocol, and this `matrix` version 2: \
+        "the agent of machine `far` is gone: it speaks version 999 of the protocol, and this `matrix` version 3: \
          use the same `matrix` on both sides",
     );
     check(
-        "echo matrix-agent 2; echo something else entirely; exec sleep 60",
+        "echo matrix-agent 3; echo something else entirely; exec sleep 60",
         "the agent of machine `far` is gone: no frame: 1701670771 bytes, flag 115",
     );
     let error = pipe::start("far", &["/no/such/program".to_owned()])

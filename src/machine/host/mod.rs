@@ -2,6 +2,7 @@
 
 pub mod fake;
 pub mod local;
+pub mod measurement;
 pub mod serial;
 pub mod undo;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use self::measurement::{Measurement, MeasurementResult};
 use self::undo::{UndoOp, UndoReply};
 use crate::base::sample::Ended;
 use crate::base::units::show_time;
@@ -58,6 +60,16 @@ pub trait Host {
                 answered_by: None,
             })
         })
+    }
+
+    /// Carries out a whole measurement, where the machine's agent does that by itself. None: it is done by the other
+    /// methods, as in [`crate::machine::measure::carry_out`].
+    fn measure<'a>(
+        &'a self,
+        _measurement: &Measurement,
+        _cancel: &Cancel,
+    ) -> Option<Wait<'a, Result<MeasurementResult, HostError>>> {
+        None
     }
 
     /// The service's output when it has ended by itself; None while it runs, or when the host
