@@ -19,6 +19,7 @@ mod past;
 mod pivot;
 mod plan;
 mod profiles;
+mod report;
 mod run;
 mod session;
 mod show;
@@ -78,6 +79,8 @@ enum Verb {
     Export(export::ExportArgs),
     /// Judge what is stored
     Compare(run::CompareArgs),
+    /// Print all that is known of a matrix as one self-contained report
+    Report(report::ReportArgs),
     /// Show the course of cells: sparkline, change points, environments, what is accepted
     History(history::HistoryArgs),
     /// Show where series moved, one cause a line
@@ -225,6 +228,7 @@ pub fn main() -> ExitCode {
         Verb::Show(args) => pivot::show(args),
         Verb::Export(args) => export::export(args),
         Verb::Compare(args) => run::compare(args),
+        Verb::Report(args) => report::report(args),
         Verb::History(args) => history::history(args),
         Verb::Changes(args) => history::changes(args),
         Verb::Accept(args) => accept::accept(args),

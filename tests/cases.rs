@@ -91,6 +91,9 @@ impl Copy {
                 "${1} [TIME]",
             ),
             (r"\b(about) \d+ms$", "${1} [TIME]"),
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "[WHEN]"),
+            // The program lies where it was built.
+            (r"\x22\S*/(matrix run [^\x22]*\x22)", "\"${1}"),
         ] {
             let pattern = Regex::new(&format!("(?m){pattern}")).unwrap();
             text = pattern.replace_all(&text, instead).into_owned();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use clap::Args;
 
-use super::past::Records;
+use super::past;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::{Diagnostic, Sources};
@@ -16,6 +16,7 @@ use crate::run::command::now_ms;
 use crate::run::progress::say;
 use crate::verdicts::document::{Acceptances, Document};
 use crate::verdicts::history::Point;
+use crate::verdicts::records::Records;
 use crate::verdicts::report::AcceptedRow;
 use crate::verdicts::series::causes;
 
@@ -62,7 +63,7 @@ pub fn accept(args: AcceptArgs) -> Exit {
 }
 
 fn carry_out(args: &AcceptArgs, sources: &mut Sources) -> Result<Vec<AcceptedRow>, Stop> {
-    let records = Records::read(&args.common, false, sources)?;
+    let records = past::read(&args.common, false, sources)?;
     let now = now_ms();
     if args.list {
         return Ok(records

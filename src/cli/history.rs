@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::files;
-use super::past::Records;
+use super::past;
 use super::pivot::TableFormat;
 use super::show::{self, Stop};
 use super::{Common, Exit};
@@ -16,13 +16,9 @@ use crate::judge::changepoint::{DetectorOptions, changes as change_points, modes
 use crate::report::changes::{causes_text, file_text, history_text};
 use crate::report::rows;
 use crate::run::command::now_ms;
-use crate::verdicts::changes::{differences, tell};
+use crate::verdicts::changes::tell;
 use crate::verdicts::document::Document;
-use crate::verdicts::history::PastSeries;
-use crate::verdicts::report::{AcceptedRow, time};
-use crate::verdicts::series::{
-    Course, CoursePoint, FileChange, FileChanges, FileSeries, History, MatrixChanges, causes,
-};
+use crate::verdicts::series::{FileChange, FileChanges, FileSeries, History, MatrixChanges};
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
@@ -125,31 +121,17 @@ fn of_file(file: &std::path::Path) -> Result<FileChanges, Stop> {
 fn of_matrix(args: &ChangesArgs, sources: &mut Sources) -> Result<MatrixChanges, Stop> {
     // With a filter not all is looked at: then nothing counts as told.
     let is_whole = args.common.only.is_empty();
-    let records = Records::of_all_versions(&args.common, is_whole, sources)?;
+    let records = past::of_all_versions(&args.common, is_whole, sources)?;
     let mut moved = records.changes(&|_| true, args.review)?;
     let place = (records.matrix.as_str(), records.preset.as_str());
     if is_whole {
         tell(&records.store, &records.past, place, &mut moved, now_ms())?;
     }
-    Ok(MatrixChanges {
-        causes: causes(
-            moved
-                .iter()
-                .filter_map(|moved| records.told(moved))
-                .collect(),
-        ),
-        accepted: records
-            .acceptances
-            .iter()
-            .filter_map(AcceptedRow::of)
-            .collect(),
-        matrix: records.matrix,
-        preset: records.preset,
-    })
+    Ok(records.causes(&moved)?)
 }
 
 fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
-    let records = Records::of_all_versions(&args.common, false, sources)?;
+    let records = past::of_all_versions(&args.common, false, sources)?;
     let cell = args
         .cell
         .as_deref()
@@ -174,51 +156,5 @@ fn course(args: &HistoryArgs, sources: &mut Sources) -> Result<History, Stop> {
             })
     };
     let moved = records.changes(&wanted, cell.is_some())?;
-    let mut series = Vec::new();
-    for (id, past) in records.past.series.iter().filter(|(id, _)| wanted(id)) {
-        let changes = moved.iter().filter(|moved| moved.series == *id);
-        series.push(Course {
-            cell: id.cell.clone().into(),
-            machine: id.machine.clone(),
-            metric: records
-                .names
-                .get(id)
-                .map_or(String::new(), |named| named.metric.clone()),
-            unit: records.unit(id),
-            better: records.better(id),
-            modes: modes_of(&past.levels()),
-            points: points(&records, past)?,
-            changes: changes.filter_map(|moved| records.told(moved)).collect(),
-        });
-    }
-    let accepted = records.acceptances.iter();
-    let accepted =
-        accepted.filter(|acceptance| acceptance.series.iter().any(|s| wanted(&s.series)));
-    Ok(History {
-        matrix: records.matrix.clone(),
-        preset: records.preset.clone(),
-        series,
-        accepted: accepted.filter_map(AcceptedRow::of).collect(),
-    })
-}
-
-fn points(records: &Records, series: &PastSeries) -> Result<Vec<CoursePoint>, Stop> {
-    let mut points = Vec::with_capacity(series.points.len());
-    for (index, point) in series.points.iter().enumerate() {
-        let before = index.checked_sub(1).map(|before| &series.points[before]);
-        let differences = match before {
-            Some(before) => differences(&records.store, before, point)?,
-            None => Vec::new(),
-        };
-        points.push(CoursePoint {
-            version: point.version.to_string(),
-            at: time(point.started_ms),
-            session: point.session,
-            value: point.level(),
-            n: point.values.len(),
-            environment: point.environment.map(|key| key.to_string()),
-            differences,
-        });
-    }
-    Ok(points)
+    Ok(records.history(&wanted, &moved)?)
 }

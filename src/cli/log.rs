@@ -10,6 +10,7 @@ use crate::base::key::Key;
 use crate::base::printable::printable_bytes;
 use crate::base::units::count;
 use crate::edge::store::Store;
+use crate::verdicts::details::failing_log;
 use crate::verdicts::document::{Document, LogDocument};
 
 #[derive(Debug, Args)]
@@ -66,28 +67,7 @@ fn find(args: &LogArgs, sources: &mut Sources) -> Result<Vec<u8>, Stop> {
             exit: Exit::Nothing,
         });
     }
-    let setups: Vec<_> = plan.setups_of(cell).collect();
-    let setups = setups
-        .iter()
-        .rev()
-        .map(|(setup, step)| plan.steps.setups[*setup].steps[*step as usize].key);
-    let builds = plan.build_of(cell as usize);
-    let builds = builds.map(|build| plan.steps.builds.steps[build as usize].key);
-    let before: Vec<Key> = setups.chain(builds).collect();
-    let mut keys = before.clone();
-    keys.sort_unstable();
-    keys.dedup();
-    let mut failed = store.failures(&keys)?;
-    failed.sort_by_key(|failure| failure.attempt);
-    let failed = failed.into_iter().rev().map(|failure| failure.key);
-    for key in failed.chain([run]).chain(before) {
-        if let Some(attempt) = store.latest_log(key)?
-            && let Some(bytes) = store.read_log(attempt)?
-        {
-            return Ok(bytes);
-        }
-    }
-    Err(nothing())
+    failing_log(&plan, store, cell)?.ok_or_else(nothing)
 }
 
 fn no_round(store: &Store, run: Key, args: &LogArgs, round: u32) -> Diagnostic {

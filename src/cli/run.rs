@@ -9,7 +9,7 @@ use clap::Args;
 use tokio::time::Instant;
 
 use super::files;
-use super::load::load;
+use super::load::{Targets, load};
 use super::pivot::LayoutOptions;
 use super::session::{SelectionArgs, settings};
 use super::show::{self, Stop};
@@ -38,10 +38,10 @@ use crate::run::session::Session;
 use crate::run::strategy::confirm;
 use crate::run::tune;
 use crate::verdicts::comparisons::ComparisonContext;
-use crate::verdicts::context;
 use crate::verdicts::document::Document;
 use crate::verdicts::metric_check::unmatched;
 use crate::verdicts::report::{self, Report, VerdictRow};
+use crate::verdicts::{context, details, findings};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -237,28 +237,37 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Shown, Stop> {
-    let loaded = load(&args.common, sources)?;
-    let looked = loaded.look(&args.common).await?;
-    let store = loaded.store()?;
-    let world = loaded.world(&looked, store.as_ref())?;
-    let plan = loaded.plan(&args.common, &looked, &world)?;
-    let report = judge(
-        &plan,
-        &args.common,
-        store.as_ref(),
-        stored_failures(&plan, store.as_ref())?,
-        args.monitors,
-    )?;
-    if let Some(store) = store.filter(|_| !report.measured_anything()) {
-        tell_versions(&store, &loaded.matrix.name)?;
-    }
+    let extent = Extent::of(&args.common, &args.faces);
+    let extent = Extent {
+        monitors: extent.monitors || args.monitors,
+        ..extent
+    };
     Ok(Shown {
-        report,
+        report: stored_report(&args.common, extent, sources).await?,
         interrupted: false,
         ran: false,
         is_left_behind: false,
         is_hook_failed: false,
     })
+}
+
+/// The report of what is stored of a matrix.
+pub async fn stored_report(
+    common: &Common,
+    extent: Extent,
+    sources: &mut Sources,
+) -> Result<Report, Stop> {
+    let loaded = load(common, sources)?;
+    let looked = loaded.look(common).await?;
+    let store = loaded.store()?;
+    let world = loaded.world(&looked, store.as_ref())?;
+    let plan = loaded.plan(common, &looked, &world)?;
+    let failed = stored_failures(&plan, store.as_ref())?;
+    let report = judge(&plan, common, &looked, store.as_ref(), failed, extent)?;
+    if let Some(store) = store.filter(|_| !report.measured_anything()) {
+        tell_versions(&store, &loaded.matrix.name)?;
+    }
+    Ok(report)
 }
 
 /// Where nothing is stored of what was asked for: says what is.
@@ -291,12 +300,44 @@ pub fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>
     Ok(runs.into_iter().map(failed).collect())
 }
 
-fn judge(
+/// How much is told beside the verdicts.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extent {
+    /// Monitors that moved.
+    pub monitors: bool,
+    /// All that lets a report stand by itself: samples, history, logs of failures, commands.
+    pub whole: bool,
+    /// A session has ended: what it found is noted.
+    pub is_noted: bool,
+}
+
+impl Extent {
+    pub const WHOLE: Extent = Extent {
+        monitors: true,
+        whole: true,
+        is_noted: false,
+    };
+
+    fn of(common: &Common, faces: &OutputOptions) -> Extent {
+        let whole = common.json
+            || faces.template.is_some()
+            || matches!(faces.format, Format::Json | Format::Markdown);
+        Extent {
+            monitors: whole || faces.format == Format::Lkp,
+            whole,
+            is_noted: false,
+        }
+    }
+}
+
+/// Judges what is stored of a plan.
+pub fn judge(
     plan: &Plan,
     common: &Common,
+    looked: &Targets,
     store: Option<&Store>,
     failed: Vec<Failed>,
-    monitors: bool,
+    extent: Extent,
 ) -> Result<Report, Stop> {
     let Some(store) = store else {
         return Ok(report::report(
@@ -310,9 +351,20 @@ fn judge(
     for line in unmatched(plan, &samples)? {
         say(&format!("warning: {line}"));
     }
-    let past = ComparisonContext::read(plan, store, &samples, common.preset.as_deref())?;
+    let preset = common.preset.as_deref();
+    let mut past = ComparisonContext::read(plan, store, &samples, preset)?;
+    past.keeps_samples = extent.whole;
     let mut report = report::report(plan, samples, &past, failed)?;
-    context::add(&mut report, plan, store, monitors)?;
+    context::add(&mut report, plan, store, extent.monitors)?;
+    details::add(&mut report, plan, store, &looked.versions, preset)?;
+    if extent.is_noted {
+        findings::note(&report, store)?;
+    }
+    findings::add(&mut report, store)?;
+    if extent.whole {
+        details::add_history(&mut report, plan, store.another()?)?;
+        details::add_by_hand(&mut report, plan, store, &looked.machines)?;
+    }
     Ok(report)
 }
 
@@ -346,7 +398,9 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     names.extend(left_by_dead_runs(&looked.machines, &names).await);
     if chosen.known.todo.is_nothing() && names.is_empty() {
         say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
-        let mut report = judge(&plan, common, Some(&store.borrow()), Vec::new(), false)?;
+        let extent = Extent::of(common, &args.faces);
+        let store = store.borrow();
+        let mut report = judge(&plan, common, &looked, Some(&store), Vec::new(), extent)?;
         report.left_out = selection.budget.map(|_| chosen.out.left_out);
         return Ok(Shown {
             report,
@@ -385,7 +439,12 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     let judged = result.map_err(Stop::from).and_then(|()| {
         // Builds may have changed what the keys are.
         let plan = session.plan()?;
-        let mut report = judge(&plan, common, Some(&store.borrow()), tally.failed, false)?;
+        let extent = Extent {
+            is_noted: !interrupted,
+            ..Extent::of(common, &args.faces)
+        };
+        let store = store.borrow();
+        let mut report = judge(&plan, common, &looked, Some(&store), tally.failed, extent)?;
         report.left_out = selection.budget.map(|_| left_out);
         if interrupted {
             report.leave_out_unmeasured();

@@ -8,6 +8,7 @@ use crate::base::sample::Better;
 use crate::edge::csv::{CsvSides, read_sides};
 use crate::judge::verdict::{Comparison, Question, compare, decide};
 use crate::plan::steps::NONE;
+use crate::verdicts::cells::SampleRow;
 use crate::verdicts::comparisons::{level, summary};
 use crate::verdicts::report::{Report, VerdictRow};
 
@@ -32,6 +33,11 @@ pub fn report(file: &Path, better: Better, min_effect: f64) -> Result<Report, St
         differing: None,
         baseline_median: level(&sides.baseline),
         candidate_median: level(&sides.candidate),
+        commits: [None, None],
+        standing: None,
+        since: None,
+        samples: [&sides.baseline, &sides.candidate]
+            .map(|side| side.iter().map(SampleRow::of).collect()),
         sides: [summary(&sides.baseline), summary(&sides.candidate)],
         cell: sides.cell.into(),
         metric: sides.metric,

@@ -316,6 +316,8 @@ mod tests {
             from: "v1".to_owned(),
             to: "v2".to_owned(),
             most_likely: "v2".to_owned(),
+            commit: None,
+            commits: vec![None],
             probability: Some(1.0),
             at: "2026-01-01T00:00:00Z".to_owned(),
             verdict: Verdict::Regression,
@@ -331,6 +333,7 @@ mod tests {
         let found = MatrixChanges {
             matrix: "m".to_owned(),
             preset: "quick".to_owned(),
+            commits: Vec::new(),
             causes: vec![cause],
             accepted: Vec::new(),
         };

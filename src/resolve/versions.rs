@@ -140,8 +140,8 @@ impl Versions {
         self.repository.as_ref()
     }
 
-    /// Notes which commits these versions are in a session of the matrix, and where they stand in the subject's
-    /// history: in that order results are told, whenever they were measured.
+    /// Notes which commits these versions are in a session of the matrix, what they say, and where they stand in the
+    /// subject's history: in that order results are told, whenever they were measured.
     pub fn note(&self, store: &Store, matrix: &str, session: i64) -> Result<(), VersionError> {
         let commits = self
             .list
@@ -173,6 +173,10 @@ impl Versions {
             .map(|(label, id)| (label.as_str(), id.as_str()))
             .collect();
         store.put_commits(session, &named, &positions)?;
+        // Those of older sessions too, where nobody has noted it.
+        let unknown = store.commits_without_text(matrix)?;
+        let unknown: Vec<Oid> = unknown.iter().filter_map(|id| Oid::parse(id)).collect();
+        store.put_commit_texts(&repository.borrow().describe(&unknown)?)?;
         Ok(placed?)
     }
 

@@ -104,12 +104,18 @@ pub struct SampleRow {
     pub value: f64,
 }
 
+impl SampleRow {
+    pub fn of(sample: &Sample) -> SampleRow {
+        SampleRow {
+            session: sample.session,
+            round: sample.round,
+            value: sample.value,
+        }
+    }
+}
+
 fn sample_rows<S: Serializer>(samples: &[Sample], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(samples.iter().map(|sample| SampleRow {
-        session: sample.session,
-        round: sample.round,
-        value: sample.value,
-    }))
+    serializer.collect_seq(samples.iter().map(SampleRow::of))
 }
 
 /// What all cells measured, in the order of the cells.
@@ -207,6 +213,11 @@ impl CellRows {
     /// Rows.
     pub fn len(&self) -> usize {
         self.rows.len()
+    }
+
+    /// The numbers of the cells of which there is any row, some more than once.
+    pub fn indexes(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter().map(|row| row.cell)
     }
 
     /// Cells of which there is any row.

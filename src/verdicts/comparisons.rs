@@ -26,6 +26,8 @@ use crate::verdicts::history::{
 /// What is known beside the samples of the plan itself.
 #[derive(Debug, Default)]
 pub struct ComparisonContext {
+    /// Answers have the samples that they rest on.
+    pub keeps_samples: bool,
     past: Past,
     pub acceptances: Vec<Acceptance>,
     confirmations: HashMap<Pair, Confirmation>,
@@ -50,6 +52,8 @@ pub struct Answer {
     /// Medians of both sides, of the samples that the comparison rests on, as all that follows.
     pub levels: [Option<f64>; 2],
     pub sides: [Option<Summary>; 2],
+    /// The samples themselves, where [`ComparisonContext::keeps_samples`].
+    pub samples: [Vec<Sample>; 2],
     /// The latest environments in which the sides differ.
     pub differing: Option<[Key; 2]>,
     pub pair: Pair,
@@ -332,6 +336,10 @@ impl<'a> Asker<'a> {
                 .unwrap_or_else(|| known.unit.to_owned()),
             levels: [0, 1].map(|side| level(&judged[side])),
             sides: [0, 1].map(|side| summary(&judged[side])),
+            samples: match self.beside.keeps_samples {
+                true => judged.map(Cow::into_owned),
+                false => Default::default(),
+            },
             differing,
             pair,
             question,

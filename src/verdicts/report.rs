@@ -15,20 +15,39 @@ use crate::plan::dag::Plan;
 use crate::resolve::lookup::Failed;
 use crate::resolve::samples::Samples;
 use crate::resolve::selection::LeftOut;
-use crate::verdicts::cells::{CellName, CellRow, CellRows, NamedCell};
+use crate::verdicts::cells::{CellName, CellRow, CellRows, NamedCell, SampleRow};
 use crate::verdicts::comparisons::{Answer, ComparisonContext, answers};
 use crate::verdicts::context::{EnvironmentsRow, MarksRow, MonitorsRow};
+use crate::verdicts::parts::{
+    CommitRow, FailureRow, FindingStanding, MachineRow, ReproduceRow, SessionRow, SinceLast,
+    UnmeasuredRow,
+};
+use crate::verdicts::series::{Cause, Course};
+use crate::verdicts::time::time;
 
 /// All that is told about a comparison.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Report {
     pub matrix: String,
     pub about: String,
+    /// The preset, under its name.
+    pub preset: String,
+    /// The latest session of the matrix under this preset, as all that follows of what was noted; null where there is none.
+    pub session: Option<SessionRow>,
+    /// The session before.
+    #[serde(skip)]
+    pub session_before: Option<i64>,
+    /// What versions were, in the order of the commits.
+    pub commits: Vec<CommitRow>,
     /// The axes in the order of the matrix, each with its values.
     pub axes: Vec<AxisRow>,
     /// Regressions that gate first, then confirmed changes, each by the size of the change; then cell by cell.
     pub verdicts: Vec<VerdictRow>,
-    pub failed: Vec<Failed>,
+    /// What is new since the session before; null where no session has compared anything.
+    pub since_last: Option<SinceLast>,
+    pub failed: Vec<FailureRow>,
+    /// What was not measured, and why.
+    pub unmeasured: Vec<UnmeasuredRow>,
     /// What a budget had no room for, where a run was given one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_out: Option<LeftOut>,
@@ -44,6 +63,15 @@ pub struct Report {
     pub marks: Vec<MarksRow>,
     /// Only where it was asked for.
     pub monitors: Vec<MonitorsRow>,
+    /// The machines of the session.
+    pub machines: Vec<MachineRow>,
+    /// What follows is filled in where a report is to stand by itself: see [`crate::verdicts::details`].
+    /// The course of each cell over its versions.
+    pub history: Vec<Course>,
+    /// Change points, one cause each, the latest first.
+    pub changes: Vec<Cause>,
+    /// How the cells of changes and failures are measured by hand.
+    pub reproduce: Vec<ReproduceRow>,
 }
 
 /// An axis of the cells.
@@ -87,6 +115,15 @@ pub struct VerdictRow {
     pub candidate: String,
     pub baseline_median: Option<f64>,
     pub candidate_median: Option<f64>,
+    /// Hashes of the commits that baseline and candidate are; see [`Report::commit`].
+    pub commits: [Option<String>; 2],
+    /// Whether the latest session found this change first; null of what is no change, or was not found by a session.
+    pub standing: Option<FindingStanding>,
+    /// The session that found the change first.
+    pub since: Option<i64>,
+    /// The samples of both sides that the comparison rests on; nothing where they were not asked for.
+    #[serde(skip_serializing_if = "no_samples")]
+    pub samples: [Vec<SampleRow>; 2],
     /// For faces with columns of their own.
     #[serde(skip)]
     pub sides: [Option<Summary>; 2],
@@ -104,6 +141,10 @@ pub struct VerdictRow {
     /// What the machine was like for the samples of each, where that differs.
     #[serde(skip)]
     pub differing: Option<[Key; 2]>,
+}
+
+fn no_samples(samples: &[Vec<SampleRow>; 2]) -> bool {
+    samples.iter().all(Vec::is_empty)
 }
 
 /// A change that somebody accepted.
@@ -144,12 +185,6 @@ impl AcceptedRow {
     }
 }
 
-/// Milliseconds since 1970 as ISO 8601, UTC, to the second.
-pub fn time(ms: i64) -> String {
-    let at = jiff::Timestamp::from_second(ms.div_euclid(1000));
-    at.map_or_else(|_| ms.to_string(), |at| at.to_string())
-}
-
 /// Judges all declared comparisons of a plan over the samples that there are.
 pub fn report(
     plan: &Plan,
@@ -160,7 +195,7 @@ pub fn report(
     let answers = answers(plan, &samples, beside)?;
     let rows = answers.into_iter().map(|answer| row(plan, answer));
     let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
-    report.failed = failed;
+    report.failed = failed.into_iter().map(FailureRow::from).collect();
     report.accepted = beside
         .acceptances
         .iter()
@@ -174,7 +209,7 @@ pub fn report(
 /// What is stored, compared with nothing.
 pub fn results(plan: &Plan, samples: Samples, failed: Vec<Failed>) -> Result<Report, Diagnostic> {
     let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, Vec::new());
-    report.failed = failed;
+    report.failed = failed.into_iter().map(FailureRow::from).collect();
     report.cells = CellRows::of(plan, samples)?;
     report.axes = axes(plan);
     Ok(report)
@@ -232,6 +267,16 @@ impl Report {
         let mut report = Report {
             matrix: name.to_owned(),
             about: about.to_owned(),
+            preset: String::new(),
+            session: None,
+            session_before: None,
+            commits: Vec::new(),
+            since_last: None,
+            unmeasured: Vec::new(),
+            machines: Vec::new(),
+            history: Vec::new(),
+            changes: Vec::new(),
+            reproduce: Vec::new(),
             axes: Vec::new(),
             verdicts: rows,
             failed: Vec::new(),
@@ -317,6 +362,12 @@ fn row(plan: &Plan, answer: Answer) -> VerdictRow {
         candidate: label(answer.candidate),
         baseline_median: answer.levels[0],
         candidate_median: answer.levels[1],
+        commits: [None, None],
+        standing: None,
+        since: None,
+        samples: answer
+            .samples
+            .map(|side| side.iter().map(SampleRow::of).collect()),
         sides: answer.sides,
         comparison: answer.comparison,
         confirmed: answer.confirmed,
@@ -328,6 +379,11 @@ fn row(plan: &Plan, answer: Answer) -> VerdictRow {
 }
 
 impl Report {
+    /// The commit of this hash.
+    pub fn commit(&self, hash: &str) -> Option<&CommitRow> {
+        self.commits.iter().find(|commit| commit.hash == hash)
+    }
+
     /// Leaves out the comparisons that an interrupted run has not come to.
     pub fn leave_out_unmeasured(&mut self) {
         self.verdicts

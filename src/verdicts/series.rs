@@ -13,6 +13,7 @@ use crate::judge::place::credible;
 use crate::judge::stats::median;
 use crate::judge::verdict::Verdict;
 use crate::verdicts::cells::{CellName, NamedCell};
+use crate::verdicts::parts::CommitRow;
 use crate::verdicts::report::AcceptedRow;
 
 /// Change points of the series of a file.
@@ -47,6 +48,8 @@ pub struct FileChange {
 pub struct MatrixChanges {
     pub matrix: String,
     pub preset: String,
+    /// The commits that the causes name, in their order.
+    pub commits: Vec<CommitRow>,
     /// The latest first.
     pub causes: Vec<Cause>,
     pub accepted: Vec<AcceptedRow>,
@@ -62,10 +65,14 @@ pub struct Cause {
     pub from: String,
     pub to: String,
     pub most_likely: String,
+    /// The hash of the commit that the most likely version is.
+    pub commit: Option<String>,
     /// How likely that is, by all cells together; None where the change is gone.
     pub probability: Option<f64>,
     /// Versions that hold 95 % of the probability together, in their order.
     pub set: Vec<String>,
+    /// The hashes of the commits that these are.
+    pub commits: Vec<Option<String>>,
     /// When the most likely version was measured: ISO 8601, UTC.
     pub at: String,
     /// That of most changes.
@@ -96,6 +103,8 @@ pub struct VersionPlace {
     pub before: String,
     pub version: String,
     pub measured: String,
+    /// The hash of the commit that the second is.
+    pub commit: Option<String>,
     /// Of the posterior of this series.
     pub share: f64,
 }
@@ -119,6 +128,8 @@ pub struct CellChange {
     pub from: String,
     pub to: String,
     pub most_likely: String,
+    /// The hash of the commit that the most likely one is.
+    pub commit: Option<String>,
     /// The version at which it was told first, where that was another one.
     pub told_at: Option<String>,
     /// Where it may be; nothing where it is gone.
@@ -142,6 +153,8 @@ pub struct CellChange {
 pub struct History {
     pub matrix: String,
     pub preset: String,
+    /// The commits of the points, in their order.
+    pub commits: Vec<CommitRow>,
     pub series: Vec<Course>,
     pub accepted: Vec<AcceptedRow>,
 }
@@ -164,6 +177,8 @@ pub struct Course {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CoursePoint {
     pub version: String,
+    /// The hash of the commit that it is.
+    pub commit: Option<String>,
     /// ISO 8601, UTC.
     pub at: String,
     pub session: i64,
@@ -304,6 +319,8 @@ fn cause(cells: Vec<CellChange>) -> Option<Cause> {
             .last()
             .map_or(first.to, |place| place.version.clone()),
         most_likely: most_likely.map_or(first.most_likely, |place| place.version.clone()),
+        commit: most_likely.map_or(first.commit, |place| place.commit.clone()),
+        commits: places.iter().map(|place| place.commit.clone()).collect(),
         probability: most_likely.map(|place| place.share),
         set: places.iter().map(|place| place.version.clone()).collect(),
         at: most_likely.map_or(first.at, |place| place.measured.clone()),
@@ -331,6 +348,7 @@ mod tests {
             before: format!("c{}", at - 1),
             version: format!("c{at}"),
             measured: format!("2026-01-{at:02}T00:00:00Z"),
+            commit: None,
             share: *share,
         };
         CellChange {
@@ -345,6 +363,7 @@ mod tests {
             from: String::new(),
             to: String::new(),
             most_likely: String::new(),
+            commit: None,
             places: places.iter().map(place).collect(),
             told_at: None,
             at: String::new(),

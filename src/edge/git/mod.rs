@@ -6,6 +6,7 @@
 //! objects for reading.
 
 mod checkout;
+mod describe;
 mod error;
 pub mod files;
 mod line;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use checkout::{Checkout, WorkFolder};
+pub use describe::{CommitText, DESCRIBED_MAX, MESSAGE_BYTES_MAX};
 pub use error::GitError;
 pub use pack::Sources;
 pub use patches::{MBOX_BYTES_MAX, PATCHES_MAX};

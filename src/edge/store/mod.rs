@@ -6,14 +6,17 @@
 
 mod beside;
 mod builds;
+mod commits;
 mod error;
 mod export;
+mod findings;
 mod history;
 mod logs;
 mod lookup;
 mod open;
 mod points;
 mod record;
+mod sessions;
 mod standing;
 #[cfg(test)]
 mod tests;
@@ -31,12 +34,15 @@ use crate::base::sample::{Better, Sample};
 pub use beside::{
     MARK_SEPARATOR, MONITOR_VALUES_MAX, MarkKind, Monitored, SampleContext, SampleMark,
 };
+pub use commits::KnownCommit;
 pub use error::{StoreError, StoreErrorKind};
 pub use export::ExportedSample;
+pub use findings::{FINDINGS_MAX, FindingId, FindingNote, StoredFinding};
 pub use history::{PastPoint, Position, SessionSpan, Unsaved, VersionCommit};
 pub use logs::LOG_BYTES_MAX;
 pub use lookup::{Failure, Finished};
 pub use record::{ENVIRONMENT_BYTES_MAX, NAME_BYTES_MAX, NOTE_BYTES_MAX, READINGS_MAX, Record};
+pub use sessions::SessionRecord;
 pub use standing::{Acceptance, AcceptedFrom, Confirmation, Pair, SeriesId, ToldChange};
 pub use writer::{RESULTS_PER_SYNC_MAX, Writer, Written};
 
