@@ -100,7 +100,7 @@ enum Verb {
     /// Remove artifacts that are not needed any more
     Gc(gc::GcArgs),
     /// Serve this machine over standard input and output, to another `matrix`
-    Agent,
+    Agent(agent::AgentArgs),
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
 }
@@ -238,7 +238,7 @@ pub fn main() -> ExitCode {
         Verb::Machine(args) => machine::machine(args),
         Verb::Parse(args) => parse::parse(args),
         Verb::Gc(args) => gc::gc(args),
-        Verb::Agent => agent::agent(),
+        Verb::Agent(args) => agent::agent(args),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "matrix", &mut script);

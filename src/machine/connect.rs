@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::agent::thread;
 use super::host::{Host, HostError, HostErrorKind};
 use super::transport::{pipe, ssh};
+use crate::base::key::Key;
 use crate::config::ssh::SshTarget;
 
 /// Names a program that serves this machine instead of a thread of ours: words such as
@@ -29,7 +30,7 @@ pub fn local(name: &str, lock: Option<PathBuf>) -> Result<Rc<dyn Host>, HostErro
     }
 }
 
-/// A machine that is reached over ssh. Whether it answers is told by the first call. Needs a tokio runtime with I/O.
-pub fn ssh(name: &str, target: &SshTarget) -> Result<Rc<dyn Host>, HostError> {
-    Ok(Rc::new(ssh::start(name, target)?))
+/// A machine that is reached over ssh. Whether it answers is told by the first call. `owner` is who asks, across sessions.
+pub fn ssh(name: &str, target: &SshTarget, owner: Key) -> Result<Rc<dyn Host>, HostError> {
+    Ok(Rc::new(ssh::start(name, target, owner)?))
 }

@@ -125,7 +125,7 @@ impl Machines {
                 },
                 Via::Local | Via::Ssh => {
                     let host = match &declared.ssh {
-                        Some(target) => connect::ssh(name, target)?,
+                        Some(target) => connect::ssh(name, target, owner(options.state))?,
                         None => connect::local(name, options.lock.clone())?,
                     };
                     let looked = look_at(host, matrix, versions, options).await?;
@@ -475,6 +475,17 @@ fn shifts(
     let mut shifts = before.shifts(now);
     shifts.retain(|shift| !patterns.iter().any(|it| is_set_by(&shift.name, it)));
     shifts
+}
+
+/// Whose sessions use this state folder: one at a time.
+fn owner(state: &Path) -> Key {
+    let node = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let mut hasher = KeyHasher::new("owner");
+    hasher.str(&node).str(&state.to_string_lossy());
+    hasher.finish()
 }
 
 /// The TCP ports on which somebody listens on the machine, ascending (proc(5), `/proc/net/tcp`).

@@ -1,5 +1,6 @@
 //! Machines over ssh: namespaces with their own sshd, home, locks and identity.
 
 mod hostile;
+mod lost;
 mod machines;
 mod together;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::oneshot;
@@ -45,6 +46,7 @@ struct OpenCalls {
 }
 
 struct Waiting {
+    patience: Duration,
     reply: oneshot::Sender<Result<Reply, HostError>>,
     told: Option<UnboundedSender<String>>,
 }
@@ -66,6 +68,12 @@ impl Calls {
                 }
             }
         }
+    }
+
+    /// How long nothing may come until it is to be asked whether the agent is there; None where nobody waits.
+    pub fn patience(&self) -> Option<Duration> {
+        let calls = self.locked();
+        calls.waiting.values().map(|it| it.patience).max()
     }
 
     /// There is no agent any more: all calls fail, now and later. The first reason counts.
@@ -184,7 +192,13 @@ impl Link {
             }
             calls.last += 1;
             let id = calls.last;
-            calls.waiting.insert(id, Waiting { reply, told });
+            let patience = request.patience();
+            let waiting = Waiting {
+                patience,
+                reply,
+                told,
+            };
+            calls.waiting.insert(id, waiting);
             id
         };
         let open = OpenCall {

@@ -82,7 +82,7 @@ struct Sending {
     sent: usize,
 }
 
-/// Writes what it is given until nobody can give more.
+/// Writes what it is given until nobody can give more, then closes the stream.
 pub async fn write_messages<T: Serialize>(
     mut stream: impl AsyncWrite + Unpin,
     mut messages: UnboundedReceiver<(CallId, T)>,
@@ -94,7 +94,7 @@ pub async fn write_messages<T: Serialize>(
         let next = match sending.is_empty() {
             true => match messages.recv().await {
                 Some(next) => Some(next),
-                None => return Ok(()),
+                None => return stream.shutdown().await,
             },
             false => messages.try_recv().ok(),
         };

@@ -2,7 +2,9 @@
 
 pub mod client;
 pub mod frames;
+pub mod held;
 pub mod protocol;
+pub mod resume;
 pub mod serve;
 pub mod thread;
 

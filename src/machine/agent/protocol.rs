@@ -1,5 +1,7 @@
 //! The messages between a machine's agent and those who ask it: requests, replies, and what is told meanwhile.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::machine::host::measurement::{Measurement, MeasurementResult};
@@ -16,6 +18,9 @@ pub const GREETING: &str = "matrix-agent";
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one message.
 pub const MESSAGE_BYTES_MAX: usize = 512 << 20;
+
+/// How long an answer may take that waits for no program.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Names a request until it is answered.
 pub type CallId = u64;
@@ -59,6 +64,18 @@ pub enum Request {
     Unlock(LockId),
     Clean,
     Undo(UndoOp),
+}
+
+impl Request {
+    /// How long its answer may take before whoever asks doubts that the other side is there.
+    pub fn patience(&self) -> Duration {
+        match self {
+            Request::Run(command) | Request::Probe(_, command) => {
+                command.timeout.saturating_add(PATIENCE)
+            }
+            _ => PATIENCE,
+        }
+    }
 }
 
 /// The answer to the request of the same name.

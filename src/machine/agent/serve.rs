@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::{Notify, watch};
@@ -187,8 +187,8 @@ impl Agent {
     }
 }
 
-/// Serves a host over standard input and output until the input ends. Fails where they are no pipes.
-pub async fn on_standard_streams(host: Rc<dyn Host>) -> Result<(), HostError> {
+/// This process's standard input and output, without blocking. Fails where they are no pipes.
+pub fn standard_streams() -> Result<(pipe::Receiver, pipe::Sender), HostError> {
     let (stdin, stdout) = (io::stdin(), io::stdout());
     if stdin.is_terminal() || stdout.is_terminal() {
         return Err(HostError::new(
@@ -198,8 +198,6 @@ pub async fn on_standard_streams(host: Rc<dyn Host>) -> Result<(), HostError> {
     }
     // Away from the terminal of whoever started us: Ctrl-C there is told to us, if at all. Fails for the leader of a group.
     let _ = rustix::process::setsid();
-    let broken =
-        |error: io::Error| HostError::io("cannot serve over standard input and output", &error);
     let owned = |stream: &dyn AsFd| -> io::Result<OwnedFd> {
         let fd = stream.as_fd().try_clone_to_owned()?;
         fcntl_setfl(&fd, fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
@@ -208,13 +206,32 @@ pub async fn on_standard_streams(host: Rc<dyn Host>) -> Result<(), HostError> {
     // Sockets too: what is asked of them is only to be read and written.
     let input = owned(&stdin).and_then(pipe::Receiver::from_owned_fd_unchecked);
     let output = owned(&stdout).and_then(pipe::Sender::from_owned_fd_unchecked);
-    let (input, mut output) = (input.map_err(broken)?, output.map_err(broken)?);
-    let greeting = format!("{GREETING} {PROTOCOL_VERSION}\n");
-    output
-        .write_all(greeting.as_bytes())
-        .await
-        .map_err(broken)?;
+    Ok((input.map_err(broken)?, output.map_err(broken)?))
+}
 
+fn broken(error: io::Error) -> HostError {
+    HostError::io("cannot serve over standard input and output", &error)
+}
+
+/// Says that an agent is here, before anything else is said.
+pub async fn greet(output: &mut pipe::Sender) -> Result<(), HostError> {
+    let greeting = format!("{GREETING} {PROTOCOL_VERSION}\n");
+    output.write_all(greeting.as_bytes()).await.map_err(broken)
+}
+
+/// Serves a host over standard input and output until the input ends. Fails where they are no pipes.
+pub async fn on_standard_streams(host: Rc<dyn Host>) -> Result<(), HostError> {
+    let (input, mut output) = standard_streams()?;
+    greet(&mut output).await?;
+    on_stream(host, input, output).await.map_err(broken)
+}
+
+/// Serves a host until the input ends.
+pub async fn on_stream(
+    host: Rc<dyn Host>,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
     let (requested, requests) = mpsc::unbounded_channel();
     let (reply, replies) = mpsc::unbounded_channel();
     let reading = async move {
@@ -227,5 +244,5 @@ pub async fn on_standard_streams(host: Rc<dyn Host>) -> Result<(), HostError> {
     let writing = write_messages(output, replies);
     let (read, (), written) = tokio::join!(reading, serving, writing);
     // An end in the middle of a message is no error here: who asks went away.
-    read.or(written).map_err(broken)
+    read.or(written)
 }

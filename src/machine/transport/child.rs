@@ -35,6 +35,7 @@ pub struct ChildStreams {
 }
 
 /// How such a child ended.
+#[derive(Default)]
 pub struct ChildEnd {
     /// None for a signal, which may be ours.
     pub code: Option<i32>,

@@ -13,6 +13,8 @@ pub struct Bootstrap<'a> {
     pub target: &'a SshTarget,
     /// None where the machine has one.
     pub program: Option<&'a OwnProgram>,
+    /// The agent's arguments.
+    pub arguments: &'a str,
 }
 
 impl Bootstrap<'_> {
@@ -31,6 +33,7 @@ impl Bootstrap<'_> {
             .replace("@STATE@", &state)
             .replace("@DIGEST@", &digest)
             .replace("@BYTES@", &bytes.to_string())
+            .replace("@ARGUMENTS@", self.arguments)
     }
 }
 
@@ -68,7 +71,7 @@ fi
 say found
 MATRIX_STATE=$state
 export MATRIX_STATE
-exec "$program" agent
+exec "$program" agent @ARGUMENTS@
 }
 "#;
 

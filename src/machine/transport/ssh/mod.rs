@@ -5,17 +5,23 @@ mod explain;
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, watch};
 
 use self::bootstrap::{Bootstrap, Told};
 use self::explain::LinkEnd;
-use super::child::{ANSWER_TIME_MAX, ChildStreams};
+use super::child::{ANSWER_TIME_MAX, ChildEnd, ChildEnding, ChildStreams};
 use crate::base::key::Key;
 use crate::config::ssh::SshTarget;
 use crate::machine::agent::client::{AgentHost, Calls, Gone};
 use crate::machine::agent::frames::{read_messages, write_messages};
+use crate::machine::agent::held;
+use crate::machine::agent::protocol::{CallId, ToAgent};
+use crate::machine::agent::resume::{Carried, Conversation};
 use crate::machine::host::local::{OWN_PROGRAM, blocking};
 use crate::machine::host::{FileOp, FileReply, HostError, HostErrorKind};
 
@@ -41,53 +47,164 @@ const CONNECT_TIMEOUT_S: u32 = 20;
 /// Bytes of the program that are sent at once.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Starts an agent on another machine. Whether it serves is told by the first call. Needs a tokio runtime with
-/// I/O.
-pub fn start(name: &str, target: &SshTarget) -> Result<AgentHost, HostError> {
+/// How long a lost link is tried again, and how long an agent waits for that.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// How long the end may take, until the other side is left to find out by itself.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Starts an agent on another machine. Whether it serves is told by the first call. `owner` stands for whoever asks, across
+/// sessions: what is left of their last one there makes way.
+pub fn start(name: &str, target: &SshTarget, owner: Key) -> Result<AgentHost, HostError> {
+    let refused = |error| {
+        let what = format!("cannot start the thread that links to machine `{name}`");
+        HostError::io(what, &error)
+    };
     let words = words(target)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(refused)?;
     let calls = Arc::new(Calls::default());
     let (to_agent, requests) = mpsc::unbounded_channel();
     let gone = Gone::new(name, &calls);
-    let (name, target) = (name.to_owned(), target.clone());
-    let host = AgentHost::new(&name, to_agent, calls.clone(), None);
-    tokio::spawn(async move {
-        let mut streams = match ChildStreams::spawn(&words[0], &words[1..]) {
-            Ok(streams) => streams,
-            Err(error) => {
-                let why = format!("cannot start `{}`: {error}", words[0]);
-                return gone.because(format!("cannot reach machine `{name}`: {why}"));
-            }
-        };
-        let opened = open(&mut streams, &target).await;
-        let (stdin, stdout, ending) = streams.split();
-        let is_open = opened.is_ok();
-        let read = match opened {
-            Ok(()) => {
-                tokio::spawn(write_messages(stdin, requests));
-                let on = |id, message| {
-                    calls.on(id, message);
-                    true
-                };
-                read_messages(stdout, on).await
-            }
-            Err(error) => {
-                // Nobody waits for the program any more.
-                drop(stdin);
-                Err(error)
-            }
-        };
-        let error = read.err();
-        let end = ending.wait(error.is_some()).await;
-        let end = LinkEnd {
-            error: error.map(|error| error.to_string()),
-            end,
-        };
-        gone.because(match is_open {
-            true => format!("the link to machine `{name}` is lost: {}", end.why(&target)),
-            false => format!("cannot reach machine `{name}`: {}", end.why(&target)),
+    let time = jiff::Timestamp::now().as_nanosecond();
+    let number = Key::of(format!("{} {time} {name}", std::process::id()).as_bytes());
+    let link = Link {
+        name: name.to_owned(),
+        target: target.clone(),
+        words,
+        agent: format!("{}.{}", owner.short(), number.short()),
+        calls: calls.clone(),
+    };
+    let serving = move || {
+        runtime.block_on(link.serve(requests, &gone));
+        runtime.shutdown_timeout(Duration::ZERO);
+    };
+    let thread = thread::Builder::new().name(format!("link {name}"));
+    let thread = thread.spawn(serving).map_err(refused)?;
+    Ok(AgentHost::new(name, to_agent, calls, Some(thread)))
+}
+
+/// The way to one agent, over as many connections as it takes.
+struct Link {
+    name: String,
+    target: SshTarget,
+    /// That start ssh.
+    words: Vec<String>,
+    /// The name under which it can be found again.
+    agent: String,
+    calls: Arc<Calls>,
+}
+
+impl Link {
+    /// Carries requests there and replies back until nobody asks any more, or the agent is lost.
+    async fn serve(&self, requests: mpsc::UnboundedReceiver<(CallId, ToAgent)>, gone: &Gone) {
+        let (mut conversation, stream) = Conversation::new();
+        let (input, output) = tokio::io::split(stream);
+        let (ended, mut asked_all) = watch::channel(false);
+        tokio::spawn(async move {
+            // Fails where the conversation is given up.
+            let _ = write_messages(output, requests).await;
+            let _ = ended.send(true);
         });
-    });
-    Ok(host)
+        let calls = self.calls.clone();
+        tokio::spawn(read_messages(input, move |id, message| {
+            calls.on(id, message);
+            true
+        }));
+        let ending = async {
+            // Err: it has ended.
+            let _ = asked_all.wait_for(|it| *it).await;
+            tokio::time::sleep(END_TIME_MAX).await;
+        };
+        tokio::select! {
+            why = self.carry(&mut conversation) => if let Some(why) = why {
+                gone.because(why);
+            },
+            () = ending => {}
+        }
+    }
+
+    /// None when all is said; else why it cannot go on.
+    async fn carry(&self, conversation: &mut Conversation) -> Option<String> {
+        let name = &self.name;
+        let mut lost: Option<(Instant, String)> = None;
+        loop {
+            let began = Instant::now();
+            let opened = self.open(lost.is_some()).await;
+            let why = match (opened, &lost) {
+                (Ok((input, output, ending)), _) => {
+                    let calls = &self.calls;
+                    let carried = conversation.carry(output, input, || calls.patience());
+                    let carried = carried.await;
+                    let end = ending.wait(true).await;
+                    match carried {
+                        Carried::All => return None,
+                        Carried::Cut(why) => {
+                            lost = None;
+                            let error = Some(why);
+                            LinkEnd { error, end }.why(&self.target)
+                        }
+                        Carried::Stranger => {
+                            return Some(format!(
+                                "the agent of machine `{name}` is gone: another answers"
+                            ));
+                        }
+                    }
+                }
+                (Err(end), None) => {
+                    return Some(format!(
+                        "cannot reach machine `{name}`: {}",
+                        end.why(&self.target)
+                    ));
+                }
+                (Err(end), Some(_)) if end.end.code == Some(held::NOT_THERE) => {
+                    return Some(format!(
+                        "the agent of machine `{name}` is gone: it was killed, or the machine was started anew"
+                    ));
+                }
+                (Err(end), Some(_)) => end.why(&self.target),
+            };
+            let (since, why) = lost.get_or_insert((Instant::now(), why));
+            if since.elapsed() > SILENCE_MAX {
+                return Some(format!("the link to machine `{name}` is lost: {why}"));
+            }
+            tokio::time::sleep(RETRY_PAUSE.saturating_sub(began.elapsed())).await;
+        }
+    }
+
+    /// A connection to the agent, which is started unless it is there already.
+    async fn open(
+        &self,
+        resumes: bool,
+    ) -> Result<(ChildStdin, BufReader<ChildStdout>, ChildEnding), LinkEnd> {
+        let not_started = |error: io::Error| LinkEnd {
+            error: Some(format!("cannot start `{}`: {error}", self.words[0])),
+            end: ChildEnd::default(),
+        };
+        let streams = ChildStreams::spawn(&self.words[0], &self.words[1..]);
+        let mut streams = streams.map_err(not_started)?;
+        let arguments = format!(
+            "--name {} --silence {}{}",
+            self.agent,
+            SILENCE_MAX.as_secs(),
+            if resumes { " --resume" } else { "" }
+        );
+        let opened = open(&mut streams, &self.target, &arguments).await;
+        let (stdin, stdout, ending) = streams.split();
+        match opened {
+            Ok(()) => Ok((stdin, stdout, ending)),
+            Err(error) => {
+                // Nobody waits for anything more of ours.
+                drop(stdin);
+                Err(LinkEnd {
+                    error: Some(error.to_string()),
+                    end: ending.wait(true).await,
+                })
+            }
+        }
+    }
 }
 
 /// The words that start ssh.
@@ -117,7 +234,7 @@ fn words(target: &SshTarget) -> Result<Vec<String>, HostError> {
 }
 
 /// From a started ssh to an agent that has greeted.
-async fn open(streams: &mut ChildStreams, target: &SshTarget) -> io::Result<()> {
+async fn open(streams: &mut ChildStreams, target: &SshTarget, arguments: &str) -> io::Result<()> {
     let program = match &target.agent {
         Some(_) => None,
         None => Some(own_program().await?),
@@ -125,6 +242,7 @@ async fn open(streams: &mut ChildStreams, target: &SshTarget) -> io::Result<()> 
     let script = Bootstrap {
         target,
         program: program.as_ref(),
+        arguments,
     };
     // Fails where ssh has ended, which says why.
     let _ = streams.stdin.write_all(script.text().as_bytes()).await;
