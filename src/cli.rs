@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::base::units::parse_duration;
-use crate::config::matrix::{Matrix, REPEAT_MAX, Repeat};
+use crate::config::matrix::{MachinePlace, Matrix, REPEAT_MAX, Repeat};
 use clap::builder::TypedValueParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -130,6 +130,10 @@ pub struct Common {
     /// The subject's repository, a path (never written to) or a URL, instead of the matrix's own
     #[arg(long, value_name = "PATH|URL")]
     pub repo: Option<String>,
+    /// Measure on this machine instead of those that the matrix says: `NAME=ssh://user@host` or `NAME=local`; may be
+    /// repeated
+    #[arg(long = "machine", value_name = "NAME=PLACE", value_parser = MachinePlace::parse)]
+    pub machines: Vec<MachinePlace>,
     /// Where results are kept; `.matrix` beside the matrix file otherwise
     #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
     pub state: Option<PathBuf>,
@@ -150,6 +154,7 @@ pub struct Common {
 impl Common {
     /// What the command line says goes before what the matrix and its presets do.
     fn overrule(&self, matrix: &mut Matrix) {
+        matrix.place_machines(&self.machines);
         if let Some(n) = self.repeat {
             matrix.run.repeat = Repeat::times(n);
             matrix

@@ -6,12 +6,17 @@ use std::rc::Rc;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::files::read_text;
 use super::run::block_on;
 use super::show::{self, Stop};
 use super::{Exit, profiles};
-use crate::base::diag::Sources;
+use crate::base::diag::{Diagnostic, Sources, suggest};
+use crate::base::key::Key;
 use crate::base::units::{count, show_time};
+use crate::config::decode;
+use crate::config::matrix::{MachineDecl, Via};
 use crate::config::profile::{Facts, Resolved};
+use crate::config::ssh::SshTarget;
 use crate::config::template::Engine;
 use crate::machine::connect;
 use crate::machine::environment::CaptureRequest;
@@ -30,6 +35,14 @@ const ENDED_MAX: usize = 4;
 pub struct MachineArgs {
     #[command(subcommand)]
     verb: MachineVerb,
+    /// The file that declares the machine: a matrix, or one that matrices import
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "machines.toml"
+    )]
+    file: PathBuf,
     /// Print one JSON document on standard output
     #[arg(long, global = true)]
     json: bool,
@@ -41,22 +54,50 @@ enum MachineVerb {
     Tune {
         /// A name in `profiles` here or in the folder above, or a path that ends with `.kdl`
         profile: String,
+        /// A machine of `--file`, or `ssh://user@host`; without it the one that this program runs on
+        name: Option<String>,
         /// Show what would change, without changing it
         #[arg(long)]
         dry_run: bool,
     },
     /// Put back what a profile has changed and undo what dead runs have set up
     Revert {
+        /// A machine of `--file`, or `ssh://user@host`; without it the one that this program runs on
+        name: Option<String>,
         /// Forget set-ups that cannot be undone: they were put away by hand
         #[arg(long)]
         forget: bool,
     },
     /// Show the profile in force, and whether its values still hold
-    Status,
+    Status {
+        /// A machine of `--file`, or `ssh://user@host`; without it the one that this program runs on
+        name: Option<String>,
+    },
     /// Show what a profile's `when` can ask about this machine
-    Facts,
+    Facts {
+        /// A machine of `--file`, or `ssh://user@host`; without it the one that this program runs on
+        name: Option<String>,
+    },
     /// Say whether the machine is quiet enough to measure
-    Check,
+    Check {
+        /// A machine of `--file`, or `ssh://user@host`; without it the one that this program runs on
+        name: Option<String>,
+    },
+    /// Show which machines `--file` declares
+    List,
+}
+
+impl MachineVerb {
+    fn name(&self) -> Option<&str> {
+        match self {
+            MachineVerb::Tune { name, .. }
+            | MachineVerb::Revert { name, .. }
+            | MachineVerb::Status { name }
+            | MachineVerb::Facts { name }
+            | MachineVerb::Check { name } => name.as_deref(),
+            MachineVerb::List => None,
+        }
+    }
 }
 
 /// A result in both forms.
@@ -68,7 +109,7 @@ struct Told {
 
 pub fn machine(args: MachineArgs) -> Exit {
     let mut sources = Sources::default();
-    match block_on(carry_out(&args.verb, &mut sources)) {
+    match block_on(carry_out(&args, &mut sources)) {
         Ok(told) if args.json => {
             show::document(&Document::Machine(told.document));
             told.exit
@@ -93,21 +134,107 @@ pub(super) fn this_machine() -> Result<Rc<dyn Host>, Stop> {
     Ok(connect::local("local", lock_file())?)
 }
 
-async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, Stop> {
-    let host = this_machine()?;
+/// The machine of this name, or at this place.
+fn machine_at(name: &str, file: &Path, sources: &mut Sources) -> Result<Rc<dyn Host>, Stop> {
+    let reach = |target: &SshTarget| {
+        // Of nobody in particular: no other's agent makes way for it.
+        let owner = Key::of(format!("{} {name}", std::process::id()).as_bytes());
+        Ok(connect::ssh(name, target, owner)?)
+    };
+    if name.contains("://") || name.contains('@') {
+        return reach(&SshTarget::parse(name).map_err(Stop::message)?);
+    }
+    let machines = declared(file, sources)?;
+    let Some(machine) = machines.iter().find(|machine| machine.name == name) else {
+        let names = machines.iter().map(|machine| machine.name.as_str());
+        let problem = format!("`{}` declares no machine `{name}`", file.display());
+        return Err(Diagnostic::error(problem).help(suggest(name, names)).into());
+    };
+    match (&machine.ssh, machine.via) {
+        (Some(target), _) => reach(target),
+        (None, Via::Null) => Err(Stop::message(format!(
+            "`{name}` is a `null` machine: there is nothing to look at"
+        ))),
+        (None, _) => this_machine(),
+    }
+}
+
+/// The machines that a file declares.
+fn declared(file: &Path, sources: &mut Sources) -> Result<Vec<MachineDecl>, Stop> {
+    let text = read_text(file).map_err(|reason| {
+        let problem = format!("`{}` cannot be read: {reason}", file.display());
+        let help = "`--file FILE` names the matrix that declares the machine; `ssh://user@host` needs none";
+        Stop::from(Diagnostic::error(problem).help(help))
+    })?;
+    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let source = sources.add(file.display().to_string(), text);
+    let mut import = |path: &str| {
+        let path = folder.join(path);
+        read_text(&path).map(|text| (path.display().to_string(), text))
+    };
+    let (machines, problems) = decode::machines(sources, source, &mut import);
+    match problems.iter().any(Diagnostic::is_error) {
+        true => Err(Stop::usage(problems)),
+        false => Ok(machines),
+    }
+}
+
+fn list(file: &Path, sources: &mut Sources) -> Result<Told, Stop> {
+    let machines = declared(file, sources)?;
+    let place = |machine: &MachineDecl| match (&machine.ssh, machine.via) {
+        (Some(target), _) => target.to_string(),
+        (None, Via::Null) => "null".to_owned(),
+        (None, _) => "local".to_owned(),
+    };
+    let line = |machine: &MachineDecl| {
+        let profile = machine.profile.as_ref();
+        let profile = profile.map_or(String::new(), |it| format!(", profile `{}`", it.value));
+        let facts = machine.facts.iter();
+        let facts: Vec<String> = facts
+            .map(|(name, value)| format!(", {name} = {value}"))
+            .collect();
+        format!(
+            "{}: {}{profile}{}",
+            machine.name,
+            place(machine),
+            facts.concat()
+        )
+    };
+    let row = |machine: &MachineDecl| {
+        let profile = machine.profile.as_ref().map(|it| &it.value);
+        json!({ "name": machine.name, "place": place(machine), "profile": profile, "facts": machine.facts })
+    };
+    Ok(Told {
+        lines: machines.iter().map(line).collect(),
+        document: json!({ "machines": machines.iter().map(row).collect::<Vec<_>>() }),
+        exit: Exit::Fine,
+    })
+}
+
+async fn carry_out(args: &MachineArgs, sources: &mut Sources) -> Result<Told, Stop> {
+    let verb = &args.verb;
+    if let MachineVerb::List = verb {
+        return list(&args.file, sources);
+    }
+    let host = match verb.name() {
+        Some(name) => machine_at(name, &args.file, sources)?,
+        None => this_machine()?,
+    };
     let host = host.as_ref();
     let place = host.facts().await?.journal;
     match verb {
-        MachineVerb::Tune { profile, dry_run } => {
+        MachineVerb::Tune {
+            profile, dry_run, ..
+        } => {
             let resolved = resolved(host, profile, sources).await?;
             match dry_run {
                 true => preview(host, &resolved).await,
                 false => tune(host, &resolved, &place).await,
             }
         }
-        MachineVerb::Revert { forget } => revert(host, &place, *forget).await,
-        MachineVerb::Status => status(host, &place).await,
-        MachineVerb::Facts => {
+        MachineVerb::Revert { forget, .. } => revert(host, &place, *forget).await,
+        MachineVerb::Status { .. } => status(host, &place).await,
+        MachineVerb::Facts { .. } => {
             let facts = own_facts(host).await?;
             let lines = facts
                 .iter()
@@ -118,7 +245,8 @@ async fn carry_out(verb: &MachineVerb, sources: &mut Sources) -> Result<Told, St
                 exit: Exit::Fine,
             })
         }
-        MachineVerb::Check => check(host).await,
+        MachineVerb::Check { .. } => check(host).await,
+        MachineVerb::List => list(&args.file, sources),
     }
 }
 

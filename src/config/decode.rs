@@ -25,7 +25,6 @@ pub const IMPORTS_MAX: usize = 16;
 const BUILD_TIMEOUT: Duration = Duration::from_secs(3600);
 const SETUP_TIMEOUT: Duration = Duration::from_secs(60);
 const RUN_TIMEOUT: Duration = Duration::from_secs(600);
-const NULL_NOISE: f64 = 0.01;
 const VIAS: [(&str, Via); 3] = [
     ("local", Via::Local),
     ("ssh", Via::Ssh),
@@ -61,6 +60,42 @@ pub fn matrix(
         .0
         .sort_by_key(|problem| problem.label.as_ref().map(|(span, _)| *span));
     (matrix, shortened(problems.0))
+}
+
+/// The machines that a file declares or imports, be it a matrix or a file that matrices import. What else is in it is not
+/// looked at.
+pub fn machines(
+    sources: &mut Sources,
+    file: SourceId,
+    load: Load,
+) -> (Vec<MachineDecl>, Vec<Diagnostic>) {
+    let mut problems = Problems::default();
+    let text = sources.text(file).to_owned();
+    let mut machines = Vec::new();
+    if let Some(toml) = read::parse(file, &text, &mut problems) {
+        let whole = Span::new(file, 0..text.len().min(1));
+        let mut table = Table::new("a file", file, &text, whole, toml.get_ref());
+        let mut decoder = Decoder {
+            problems: &mut problems,
+            engine: Engine::default(),
+        };
+        machines = decoder.machines(&mut table);
+        let head = decoder.table(&mut table, "matrix", "[matrix]");
+        let imports = head.and_then(|mut head| head.get("import"));
+        let imports = imports.map(|node| node.strings(decoder.problems));
+        for import in imports.iter().flatten().take(IMPORTS_MAX) {
+            let (mut presets, mut metrics) = (Vec::new(), Vec::new());
+            decoder.import(
+                import,
+                sources,
+                load,
+                &mut machines,
+                &mut presets,
+                &mut metrics,
+            );
+        }
+    }
+    (machines, shortened(problems.0))
 }
 
 /// The first problems, and how many more there are.
@@ -152,19 +187,7 @@ impl Decoder<'_> {
             );
         }
         if machines.is_empty() {
-            machines.push(MachineDecl {
-                name: "local".to_owned(),
-                via: Via::Local,
-                ssh: None,
-                profile: None,
-                facts: BTreeMap::new(),
-                noise: NULL_NOISE,
-                effects: BTreeMap::new(),
-                quiet_wait: Duration::ZERO,
-                slots: 1,
-                build_slots: 1,
-                span: None,
-            });
+            machines.push(MachineDecl::local("local"));
         }
         self.implied_axes(&mut axes, &machines, whole);
         Some(Matrix {

@@ -11,6 +11,8 @@ use crate::base::diag::{At, Span};
 use crate::base::pattern::Pattern;
 use crate::base::sample::Better;
 
+/// Relative spread of the samples of a `null` machine that declares none.
+pub const NULL_NOISE: f64 = 0.01;
 /// Axes of a matrix, `machine` and `version` included.
 pub const AXES_MAX: usize = 60;
 /// Values of one axis.
@@ -69,6 +71,65 @@ impl Matrix {
 
     pub fn machine(&self, name: &str) -> Option<&MachineDecl> {
         self.machines.iter().find(|machine| machine.name == name)
+    }
+
+    /// Measures on these machines only. One that is not declared yet is added; of one that is, what it is is kept, but
+    /// not where.
+    pub fn place_machines(&mut self, places: &[MachinePlace]) {
+        for place in places {
+            let (via, ssh) = match &place.target {
+                Some(target) => (Via::Ssh, Some(target.clone())),
+                None => (Via::Local, None),
+            };
+            let declared = self.machines.iter_mut().find(|it| it.name == place.name);
+            match declared {
+                Some(machine) => (machine.via, machine.ssh) = (via, ssh),
+                None => self.machines.push(MachineDecl {
+                    via,
+                    ssh,
+                    ..MachineDecl::local(&place.name)
+                }),
+            }
+        }
+        let Some(axis) = self.axes.iter_mut().find(|axis| axis.name == "machine") else {
+            return;
+        };
+        let values = places.iter();
+        let values: Vec<At<AxisValue>> = values
+            .map(|place| At::new(AxisValue::text(&place.name), axis.span))
+            .collect();
+        if !values.is_empty() {
+            axis.values = values;
+            for preset in &mut self.presets {
+                preset.axes.retain(|(name, _)| name.value != "machine");
+            }
+        }
+    }
+}
+
+/// Where a machine is, said beside the matrix file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachinePlace {
+    pub name: String,
+    /// None: the machine that `matrix` runs on.
+    pub target: Option<SshTarget>,
+}
+
+impl MachinePlace {
+    /// Reads `NAME=ssh://[user@]host[:port]` or `NAME=local`. Err says what is wrong.
+    pub fn parse(text: &str) -> Result<MachinePlace, String> {
+        let (name, place) = text
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| "write `NAME=ssh://user@host` or `NAME=local`".to_owned())?;
+        let target = match place {
+            "local" => None,
+            place => Some(SshTarget::parse(place)?),
+        };
+        Ok(MachinePlace {
+            name: name.to_owned(),
+            target,
+        })
     }
 }
 
@@ -150,6 +211,25 @@ pub struct MachineDecl {
     /// Builds at the same time.
     pub build_slots: u32,
     pub span: Option<Span>,
+}
+
+impl MachineDecl {
+    /// The machine that `matrix` runs on, with nothing special about it.
+    pub fn local(name: &str) -> MachineDecl {
+        MachineDecl {
+            name: name.to_owned(),
+            via: Via::Local,
+            ssh: None,
+            profile: None,
+            facts: BTreeMap::new(),
+            noise: NULL_NOISE,
+            effects: BTreeMap::new(),
+            quiet_wait: Duration::ZERO,
+            slots: 1,
+            build_slots: 1,
+            span: None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! A machine that is reached over ssh: where it is, and what of ours is there.
 
+use std::fmt;
+
 /// Bytes of a host with its user, as DNS and login names allow.
 const HOST_BYTES_MAX: usize = 320;
 /// Bytes of a path on the machine.
@@ -62,6 +64,21 @@ impl SshTarget {
             Some(port) => format!("ssh -p {port} {}", self.host),
             None => format!("ssh {}", self.host),
         }
+    }
+}
+
+/// As it is parsed.
+impl fmt::Display for SshTarget {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (user, address) = match self.host.rsplit_once('@') {
+            Some((user, address)) => (format!("{user}@"), address),
+            None => (String::new(), self.host.as_str()),
+        };
+        match address.contains(':') {
+            true => write!(f, "{SCHEME}{user}[{address}]")?,
+            false => write!(f, "{SCHEME}{user}{address}")?,
+        }
+        self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 

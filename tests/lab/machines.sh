@@ -45,6 +45,8 @@ init() {
     mount --bind "$own/machine-id" /etc/machine-id
     mkdir -p /run/sshd
     ip link set lo up
+    # It speaks without being asked.
+    echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6
     until ip addr show eth0 2>/dev/null | grep -q 10.88; do sleep 0.02; done
     /usr/sbin/sshd -D -f "$own/sshd_config" -E "$own/sshd.log" &
     wait
@@ -102,7 +104,7 @@ UserKnownHostsFile $folder/known_hosts
 GlobalKnownHostsFile /dev/null
 StrictHostKeyChecking yes
 END
-    setsid unshare --net sh -c 'ip link set lo up; exec sleep infinity' </dev/null >/dev/null 2>&1 &
+    setsid unshare --net sh -c 'ip link set lo up; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; exec sleep infinity' </dev/null >/dev/null 2>&1 &
     echo $! > "$folder/hub.pid"
     # It is in its namespace when its loopback is up.
     until [ "$(readlink "/proc/$!/ns/net")" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done

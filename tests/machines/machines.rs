@@ -1,7 +1,7 @@
 //! Machines as namespaces with their own sshd, and a matrix that is measured on them.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -163,4 +163,8 @@ pub fn in_one_line(text: &str) -> String {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+pub fn exists(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
 }

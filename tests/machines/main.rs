@@ -4,3 +4,4 @@ mod hostile;
 mod lost;
 mod machines;
 mod together;
+mod verbs;

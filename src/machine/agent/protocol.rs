@@ -73,6 +73,12 @@ impl Request {
             Request::Run(command) | Request::Probe(_, command) => {
                 command.timeout.saturating_add(PATIENCE)
             }
+            Request::Measure(measurement) => {
+                let commands = measurement.before.iter().chain([&measurement.command]);
+                let timeouts = commands.map(|command| command.timeout);
+                let waits = timeouts.chain(measurement.quiet_wait);
+                waits.fold(PATIENCE, Duration::saturating_add)
+            }
             _ => PATIENCE,
         }
     }
