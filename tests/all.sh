@@ -34,8 +34,36 @@ install_missing() {
     fi
 }
 
+# A browser for the tests of pages, and axe-core, which says what those who cannot see would miss: too large to be kept here.
+AXE=4.14.1
+install_browser() {
+    local root=()
+    [ "$(id -u)" = 0 ] || root=(sudo -n)
+    if ! type -P chromium-headless-shell chromium chromium-browser google-chrome >/dev/null; then
+        step "installing a browser"
+        if type -P apt-get >/dev/null; then
+            "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
+                chromium-headless-shell
+        else
+            "${root[@]}" dnf install -y --setopt=install_weak_deps=False chromium
+        fi
+    fi
+    [ ! -f target/axe/package/axe.min.js ] || return 0
+    step "fetching axe-core $AXE"
+    if ! type -P npm >/dev/null; then
+        if type -P apt-get >/dev/null; then
+            "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends npm
+        else
+            "${root[@]}" dnf install -y --setopt=install_weak_deps=False npm
+        fi
+    fi
+    mkdir -p target/axe
+    (cd target/axe && npm pack --silent "axe-core@$AXE" && tar xzf "axe-core-$AXE.tgz" package/axe.min.js)
+}
+
 type -P cargo >/dev/null || { echo "cargo is missing: install Rust, https://rustup.rs" >&2; exit 2; }
 install_missing
+install_browser
 
 # All checks are made even if one fails; the last lines say which did.
 failed=()

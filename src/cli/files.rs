@@ -1,7 +1,7 @@
 //! The user's own files, read and written here and nowhere else: matrices, profiles, templates, CSV, events.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// A text file that a user names, of the size that a matrix file may have; else why it cannot be read.
@@ -38,6 +38,30 @@ pub fn open(path: &Path) -> io::Result<(impl Read + use<>, u64)> {
 /// A new or emptied file to be written.
 pub fn create(path: &Path) -> io::Result<impl io::Write + use<>> {
     File::create(path)
+}
+
+/// Writes a file whole or not at all: an older one stays as it is where that fails. What is no file, such as a pipe, is
+/// written as it is. Returns false where the very same is there already: then nothing is touched.
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<bool> {
+    let known = fs::symlink_metadata(path);
+    if known.as_ref().is_ok_and(|known| !known.is_file()) {
+        return fs::write(path, bytes).map(|()| true);
+    }
+    if known.is_ok() && fs::read(path).is_ok_and(|old| old == bytes) {
+        return Ok(false);
+    }
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let mut beside = std::ffi::OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".{}", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let written = File::create(&beside)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written.map(|()| true)
 }
 
 /// Names in a folder; none where it cannot be read.

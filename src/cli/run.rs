@@ -700,7 +700,7 @@ fn next_commands(result: &Shown, common: &Common, choosing: &SelectionArgs) {
 }
 
 /// The options by which another verb sees the same cells of the same store, but for `--only`.
-fn same_choice(common: &Common) -> Vec<String> {
+pub fn same_choice(common: &Common) -> Vec<String> {
     let state = common.state.as_ref().map(|it| it.display().to_string());
     let seed = (common.seed != SEED).then(|| common.seed.to_string());
     let mut options = vec![

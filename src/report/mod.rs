@@ -1,4 +1,4 @@
-//! The faces of a result: text, Markdown, columns of other tools. They render what `verdicts` made.
+//! The faces of a result: text, HTML, Markdown, columns of other tools. They render what `verdicts` made.
 
 pub mod bisect;
 pub mod calibration;
@@ -7,6 +7,8 @@ pub mod columns;
 pub mod csv;
 pub mod diagnose;
 pub mod export;
+pub mod headline;
+pub mod html;
 pub mod pivot;
 pub mod rows;
 pub mod template;
