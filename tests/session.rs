@@ -160,6 +160,7 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         retries_builds: false,
         arguments: String::new(),
         readers: &readers,
+        profiles: &Default::default(),
         monitors: &[],
         hooks: &Hooks::none(),
         writer: writer_thread,

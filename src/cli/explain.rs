@@ -53,7 +53,7 @@ fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, S
     let places = |cell: u32| {
         let name = plan.cells.label(plan.cells.cell(cell as usize), machine);
         let machine = looked.machines.get(name);
-        machine.map_or_else(Places::default, |machine| machine.places.clone())
+        machine.map_or_else(Places::default, |machine| machine.view().places.clone())
     };
     let past = |run: usize| failures.get(&run).cloned();
     Ok(explain_cell(

@@ -41,7 +41,7 @@ pub struct Loaded {
     /// Parsers of the monitors that are programs, in their order.
     pub monitors: Vec<Parser>,
     /// Profiles by machine.
-    profiles: BTreeMap<String, Chain>,
+    pub profiles: BTreeMap<String, Chain>,
     pub artifacts: Artifacts,
     /// How often cells are measured.
     pub repeat: Repeat,
@@ -92,7 +92,7 @@ impl Loaded {
             let declared = self.matrix.machine(name).map(|machine| &machine.facts);
             let machine = looked.get(name).filter(|machine| machine.host.is_some());
             if let (Some(declared), Some(machine)) = (declared, machine)
-                && let Some(environment) = &machine.environment
+                && let Some(environment) = &machine.view().environment
             {
                 let mut facts = environment.facts();
                 facts.extend(declared.clone());

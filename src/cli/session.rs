@@ -122,6 +122,7 @@ pub fn settings<'a>(
         readers: &loaded.readers,
         monitors: &loaded.monitors,
         hooks,
+        profiles: &loaded.profiles,
         writer: writer_thread,
     }
 }

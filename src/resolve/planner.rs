@@ -124,6 +124,11 @@ impl<'a> Planner<'a> {
         is_more
     }
 
+    /// The next plan is made anew: what it rests on was looked at again.
+    pub fn forget(&self) {
+        *self.current.borrow_mut() = None;
+    }
+
     /// Whether a plan was made since this was asked last.
     pub fn is_news(&self) -> bool {
         self.told.replace(self.made.get()) != self.made.get()

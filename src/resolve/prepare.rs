@@ -1,13 +1,15 @@
 //! What must be known of the machines before planning: programs, their digests, what is missing.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::base::diag::Diagnostic;
 use crate::base::key::{Key, KeyHasher};
 use crate::config::matrix::{INSTALLED, Matrix, Via};
-use crate::config::profile::Resolved;
+use crate::config::profile::{Facts, Resolved};
 use crate::edge::artifact::Artifacts;
 use crate::machine::connect;
 use crate::machine::environment::{
@@ -41,10 +43,6 @@ pub struct Machine {
     pub effects: BTreeMap<String, f64>,
     /// Declared tools by content.
     pub tools: Vec<(String, Key)>,
-    /// What it is like now, before its profile is applied; None where nothing runs.
-    pub environment: Option<Environment>,
-    /// What its profile asks of it, as its facts are now.
-    pub profile: Option<Resolved>,
     /// Which machine it is; two names of one have the same.
     pub identity: MachineIdentity,
     /// The process of its agent.
@@ -61,15 +59,39 @@ pub struct Machine {
     pub installed: Key,
     /// Versions that are folders, by label.
     pub folders: BTreeMap<String, Programs>,
-    pub places: Places,
+    /// What the last look has found.
+    view: RefCell<Rc<MachineView>>,
     /// Where it keeps builds, sources, artifacts and work folders.
     pub state: PathBuf,
-    /// Processors that steps may use.
-    pub cpus: usize,
     /// Where the subject's installed programs are.
     programs: Vec<PathBuf>,
     /// Programs that are needed and not there.
     pub missing: Vec<String>,
+}
+
+/// What of a machine may change until it is ours: somebody else's profile may be in force, or that of a dead run.
+#[derive(Clone, Default)]
+pub struct MachineView {
+    /// What it is like, before its profile is applied; None where nothing runs.
+    pub environment: Option<Environment>,
+    /// What its profile asks of it, as its facts are.
+    pub profile: Option<Resolved>,
+    pub places: Places,
+    /// Processors that steps may use.
+    pub cpus: usize,
+}
+
+/// What a machine's profile asks of it, by its facts; None where it has none.
+pub type ResolveProfile<'a> = &'a dyn Fn(&Facts) -> Result<Option<Resolved>, Vec<Diagnostic>>;
+
+/// A machine could not be looked at again.
+#[derive(Debug, thiserror::Error)]
+pub enum LookAgainError {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// Its profile does not fit its facts.
+    #[error("its profile does not fit what the machine is like now")]
+    Profile(Vec<Diagnostic>),
 }
 
 /// Programs of the subject that are not built.
@@ -107,8 +129,6 @@ impl Machines {
                     noise: declared.noise,
                     effects: declared.effects.clone(),
                     tools: Vec::new(),
-                    environment: None,
-                    profile: None,
                     identity: MachineIdentity::default(),
                     agent_pid: 0,
                     journal: JournalPlace::default(),
@@ -117,9 +137,12 @@ impl Machines {
                     build_slots: 1,
                     installed: Key::default(),
                     folders: BTreeMap::new(),
-                    places: places(options.state),
+                    view: RefCell::new(Rc::new(MachineView {
+                        places: places(options.state),
+                        cpus: 1,
+                        ..MachineView::default()
+                    })),
                     state: options.state.to_owned(),
-                    cpus: 1,
                     programs: Vec::new(),
                     missing: Vec::new(),
                 },
@@ -176,7 +199,11 @@ impl Machines {
     /// Gives a machine what its profile asks of it.
     pub fn set_profile(&mut self, name: &str, profile: Resolved) {
         if let Some(machine) = self.0.get_mut(name) {
-            machine.profile = Some(profile);
+            let view = MachineView {
+                profile: Some(profile),
+                ..MachineView::clone(&machine.view())
+            };
+            machine.view = RefCell::new(Rc::new(view));
         }
     }
 
@@ -258,29 +285,17 @@ async fn look_at(
         let commit = version.commit.as_ref()?;
         Some((version.label.clone(), commit.id.to_string()))
     });
-    let mut places = Places {
-        used_ports: used_ports(host.as_ref()).await,
+    let places = Places {
         commits: commits.collect(),
         ..places(&state)
     };
-    let asked = CaptureRequest {
-        path: Some(PathBuf::from(&places.work)),
-        ..CaptureRequest::default()
-    };
-    let environment = capture(host.as_ref(), &asked).await?;
-    let cpus = environment
-        .facts()
-        .get("cpus")
-        .and_then(|cpus| cpus.parse().ok());
-    places.cpus = cpus.unwrap_or(1);
+    let view = view(host.as_ref(), facts.cpus, places).await?;
     Ok(Machine {
-        environment: Some(environment),
         host: Some(host),
         via: Via::Local,
         noise: 0.0,
         effects: BTreeMap::new(),
         tools,
-        profile: None,
         identity: facts.identity,
         agent_pid: facts.pid,
         journal: facts.journal,
@@ -289,11 +304,31 @@ async fn look_at(
         build_slots: 1,
         installed,
         folders,
-        places,
+        view: RefCell::new(Rc::new(view)),
         state,
-        cpus: facts.cpus,
         programs: paths,
         missing,
+    })
+}
+
+/// Looks at what may change; the profile is not known yet.
+async fn view(host: &dyn Host, cpus: usize, places: Places) -> Result<MachineView, HostError> {
+    let asked = CaptureRequest {
+        path: Some(PathBuf::from(&places.work)),
+        ..CaptureRequest::default()
+    };
+    let environment = capture(host, &asked).await?;
+    let facts = environment.facts();
+    let online = facts.get("cpus").and_then(|cpus| cpus.parse().ok());
+    Ok(MachineView {
+        places: Places {
+            used_ports: used_ports(host).await,
+            cpus: online.unwrap_or(1),
+            ..places
+        },
+        environment: Some(environment),
+        profile: None,
+        cpus,
     })
 }
 
@@ -404,6 +439,32 @@ async fn named_content(
 }
 
 impl Machine {
+    /// What the last look has found.
+    pub fn view(&self) -> Rc<MachineView> {
+        Rc::clone(&self.view.borrow())
+    }
+
+    /// Looks again, now that the machine is ours and put back. Whether plans that were made before do not hold any more.
+    pub async fn look_again(&self, resolve: ResolveProfile<'_>) -> Result<bool, LookAgainError> {
+        let before = self.view();
+        let (Some(host), Some(old)) = (self.host.as_deref(), &before.environment) else {
+            return Ok(false);
+        };
+        let cpus = host.facts().await?.cpus;
+        let mut now = view(host, cpus, before.places.clone()).await?;
+        let facts = now.environment.as_ref().map(Environment::facts);
+        let resolved = resolve(&facts.unwrap_or_default()).map_err(LookAgainError::Profile)?;
+        now.profile = resolved.or_else(|| before.profile.clone());
+        let key = |view: &MachineView| view.profile.as_ref().map(Resolved::key);
+        let is_other = key(&now) != key(&before)
+            || now
+                .environment
+                .as_ref()
+                .is_some_and(|new| !shifts(old, new, now.profile.as_ref()).is_empty());
+        *self.view.borrow_mut() = Rc::new(now);
+        Ok(is_other)
+    }
+
     /// Looks at which artifacts it keeps.
     pub async fn look_at_artifacts(
         &self,
@@ -412,7 +473,8 @@ impl Machine {
     ) -> Result<(), HostError> {
         match self.host.as_deref() {
             Some(host) => {
-                let folder = Path::new(&self.places.artifacts);
+                let view = self.view();
+                let folder = Path::new(&view.places.artifacts);
                 artifacts.look(name, host, folder).await
             }
             None => Ok(()),
@@ -422,8 +484,9 @@ impl Machine {
     /// How it differs from what it was, in what may move results. What its profile sets is part of each key and
     /// read back when it is applied.
     pub fn shifts_since(&self, before: &Environment) -> Vec<EnvironmentDifference> {
-        let now = self.environment.as_ref();
-        now.map_or(Vec::new(), |now| shifts(before, now, self.profile.as_ref()))
+        let view = self.view();
+        let now = view.environment.as_ref();
+        now.map_or(Vec::new(), |now| shifts(before, now, view.profile.as_ref()))
     }
 
     /// Whether what was measured must be on the disk before the next measurement: writing it would
@@ -442,12 +505,13 @@ impl Machine {
             .folders
             .values()
             .map(|folder| (folder.key, &folder.paths));
+        let view = self.view();
         let mut ops = Vec::new();
         for (key, programs) in std::iter::once(own).chain(folders) {
             if programs.is_empty() {
                 continue;
             }
-            let bin = Path::new(&self.places.installed).join(key.short());
+            let bin = Path::new(&view.places.installed).join(key.short());
             ops.push(FileOp::MakeDir { path: bin.clone() });
             ops.extend(programs.iter().filter_map(|target| {
                 Some(FileOp::Link {
@@ -531,7 +595,7 @@ mod tests {
 
     use super::*;
     use crate::base::diag::Sources;
-    use crate::config::profile::{Facts, load};
+    use crate::config::profile::load;
 
     #[test]
     fn what_a_shipped_profile_does_to_a_machine_is_no_other_machine() {
@@ -583,5 +647,40 @@ mod tests {
             "numa.node0.cpus",
         ];
         check("6.1", None, &all);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_machine_that_has_changed_meanwhile_is_told() {
+        use crate::machine::host::fake::{FakeHost, printed};
+        const RELEASE: &str = "/proc/sys/kernel/osrelease";
+        let matrix = crate::config::decode::tests::read(
+            "[matrix]\nname = \"m\"\n[run]\ncommand = \"x\"\nparser = \"json\"\n[metrics.v]\nbetter = \"lower\"\n",
+        );
+        let host = FakeHost::new("local", |_| Ok(printed(""))).with_file(RELEASE, "6.1\n");
+        let host = Rc::new(host);
+        let options = PrepareOptions {
+            state: Path::new("/state"),
+            lock: None,
+        };
+        let hosts: Vec<(String, Rc<dyn Host>)> = vec![("local".to_owned(), host.clone())];
+        let machines = Machines::through(&matrix, hosts, &options).await.unwrap();
+        let machine = machines.get("local").unwrap();
+        let none = |_: &Facts| Ok(None);
+        assert!(!machine.look_again(&none).await.unwrap());
+        host.files(vec![FileOp::Write {
+            path: RELEASE.into(),
+            bytes: b"6.5\n".to_vec(),
+        }])
+        .await;
+        assert!(machine.look_again(&none).await.unwrap());
+        assert!(!machine.look_again(&none).await.unwrap());
+        // Another profile fits it now.
+        let mut read =
+            |name: &str| Ok((name.to_owned(), "sysctl \"vm.swappiness\" 10\n".to_owned()));
+        let (chain, _) = load("quiet", &mut Sources::default(), &mut read);
+        let other = |facts: &Facts| Ok(Some(chain.resolve(facts, &|_| Ok(true)).0));
+        assert!(machine.look_again(&other).await.unwrap());
+        assert!(machine.view().profile.is_some());
+        assert!(!machine.look_again(&other).await.unwrap());
     }
 }

@@ -307,7 +307,7 @@ fn elsewhere(
     let mut found = BTreeMap::new();
     let is_there = machines
         .iter()
-        .any(|(_, machine)| machine.environment.is_some());
+        .any(|(_, machine)| machine.view().environment.is_some());
     if !is_there || !(0..missing.len()).any(|run| is_stored(&run)) {
         return Ok(found);
     }
@@ -396,7 +396,10 @@ fn look_back(
     let mut all = BTreeMap::new();
     for (run, mut rounds) in runs.iter().zip(rounds) {
         let name = machine_of(plan, *run).unwrap_or("");
-        let Some(machine) = machines.get(name).filter(|it| it.environment.is_some()) else {
+        let Some(machine) = machines
+            .get(name)
+            .filter(|it| it.view().environment.is_some())
+        else {
             continue;
         };
         rounds.sort_unstable_by_key(|(started_ms, _)| Reverse(*started_ms));

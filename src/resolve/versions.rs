@@ -402,14 +402,16 @@ impl Digests for World<'_> {
         let Some(machine) = self.machines.get(machine) else {
             return Vec::new();
         };
-        let profile = machine.profile.iter();
+        let view = machine.view();
+        let profile = view.profile.iter();
         let profile = profile.map(|profile| ("profile".to_owned(), profile.key()));
         machine.tools.iter().cloned().chain(profile).collect()
     }
 
     fn settings(&self, machine: &str) -> Vec<(String, String)> {
         let machine = self.machines.get(machine);
-        let profile = machine.and_then(|machine| machine.profile.as_ref());
+        let view = machine.map(|machine| machine.view());
+        let profile = view.as_ref().and_then(|view| view.profile.as_ref());
         profile.map_or(Vec::new(), |profile| profile.settings())
     }
 

@@ -121,7 +121,7 @@ pub async fn build(
     }
     let slots = site.machines.get(machine).map_or(1, |it| it.build_slots);
     let slots = slots.min(last_in.len());
-    let cpus = site.machines.get(machine).map_or(1, |it| it.cpus);
+    let cpus = site.machines.get(machine).map_or(1, |it| it.view().cpus);
     for builder in &mut builders {
         builder.jobs = (cpus / slots).max(1);
     }
@@ -462,7 +462,7 @@ impl Builder<'_> {
             from: dir,
             files: texts(&self.declared.artifacts),
             volatile: texts(&self.declared.volatile),
-            into: machine.places.artifacts.clone().into(),
+            into: machine.view().places.artifacts.clone().into(),
         };
         match file(host, keep).await {
             Ok(FileReply::Digest(digest)) => Ok(digest),

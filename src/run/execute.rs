@@ -377,7 +377,7 @@ pub async fn run(
         && let Some(host) = machine.host.as_deref()
     {
         for slot in 0..machine.slots {
-            let removed = remove(host, &machine.places.run_dir(slot)).await;
+            let removed = remove(host, &machine.view().places.run_dir(slot)).await;
             removed.unwrap_or_else(|error| job.site.note(name, error.message));
         }
     }

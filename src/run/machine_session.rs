@@ -80,12 +80,14 @@ impl MachineSessions {
         let others = site.machines.iter().map(|(_, other)| other);
         let others =
             others.filter(|other| other.host.is_some() && other.identity == machine.identity);
-        for profile in others.filter_map(|other| other.profile.as_ref()) {
-            knobs.extend(files(host.as_ref(), profile).await?);
+        for other in others.map(Machine::view) {
+            if let Some(profile) = &other.profile {
+                knobs.extend(files(host.as_ref(), profile).await?);
+            }
         }
         let settings = applied.iter().flat_map(|applied| applied.settings());
         let asked = CaptureRequest {
-            path: Some(PathBuf::from(&machine.places.work)),
+            path: Some(PathBuf::from(&machine.view().places.work)),
             knobs: knobs.into_iter().collect(),
             settings: settings.collect(),
             tools: versions(host.as_ref(), &machine.tools).await,

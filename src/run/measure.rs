@@ -79,12 +79,12 @@ impl Executor<'_> {
             Some((
                 name,
                 machine @ Machine {
-                    host: Some(host),
-                    places,
-                    ..
+                    host: Some(host), ..
                 },
             )) => {
                 let host = host.as_ref();
+                let view = machine.view();
+                let places = &view.places;
                 let seed = self.job.site.seed;
                 let in_words = |diagnostic: Diagnostic| RunError::Template(diagnostic.message);
                 let command = plan.run_command(step.cell, round, seed, slot, places);

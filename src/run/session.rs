@@ -19,14 +19,17 @@ use super::progress::{Progress, say};
 use super::strategy::confirm::Confirm;
 use super::strategy::missing::Missing;
 use super::strategy::{Knowledge, Next, Strategy};
+use super::tune;
 use crate::base::key::Key;
+use crate::config::profile::{Chain, Facts};
 use crate::edge::parse::{Parser, Reader};
 use crate::edge::store::{SessionStart, Store, StoreError};
 use crate::machine::host::{Cancel, HostErrorKind};
 use crate::plan::dag::{self, Plan};
 use crate::plan::steps::Subject;
 use crate::resolve::lookup::{self, Failed, StepTimes};
-use crate::resolve::planner::Planner;
+use crate::resolve::planner::{PlanError, Planner};
+use crate::resolve::prepare::LookAgainError;
 use crate::resolve::selection::{Chosen, LeftOut, SelectionOptions, choose};
 use crate::verdicts::history::preset_name;
 
@@ -56,6 +59,8 @@ pub struct SessionSettings<'a> {
     pub monitors: &'a [Parser],
     /// Programs that are called at named moments.
     pub hooks: &'a Hooks,
+    /// Profiles by machine, to be resolved again when a machine is entered.
+    pub profiles: &'a BTreeMap<String, Chain>,
     /// Who makes results durable: [`writer_thread`], but in simulations.
     pub writer: fn(&Store) -> Result<Box<dyn WriteResults>, StoreError>,
 }
@@ -454,6 +459,7 @@ impl<'a> Engine<'_, 'a> {
                 self.site.tell(Event::Entered {
                     machine: name.to_owned(),
                 });
+                self.look_again(name).await?;
             }
         }
         while !waits.is_cancelled() {
@@ -502,6 +508,33 @@ impl<'a> Engine<'_, 'a> {
             tally.late = Some(planned);
         }
         Ok(tally)
+    }
+
+    /// Looks at a machine again, now that it is ours and as it was found: what was seen before may be another one's doing.
+    async fn look_again(&self, name: &str) -> Result<(), RunError> {
+        let (matrix, settings) = (self.session.planner.matrix, self.session.settings);
+        let (Some(machine), Some(declared)) = (self.site.machines.get(name), matrix.machine(name))
+        else {
+            return Ok(());
+        };
+        let resolve = |found: &Facts| {
+            let Some(chain) = settings.profiles.get(name) else {
+                return Ok(None);
+            };
+            let mut facts = found.clone();
+            facts.extend(declared.facts.clone());
+            tune::resolve(chain, &matrix.engine, &facts).map(Some)
+        };
+        let is_other = machine.look_again(&resolve).await;
+        let is_other = is_other.map_err(|error| match error {
+            LookAgainError::Host(error) => RunError::Host(error),
+            LookAgainError::Profile(problems) => PlanError::Matrix(problems).into(),
+        })?;
+        if is_other {
+            let planners = self.strategies.iter().map(|asked| asked.planner);
+            planners.for_each(Planner::forget);
+        }
+        Ok(())
     }
 
     async fn measure(

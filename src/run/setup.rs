@@ -140,15 +140,15 @@ impl Executor<'_> {
         let plan = self.job.plan;
         let Some((
             machine_name,
-            Machine {
-                host: Some(host),
-                places,
-                ..
+            looked @ Machine {
+                host: Some(host), ..
             },
         )) = self.job.machine(machine)
         else {
             return Ok(());
         };
+        let view = looked.view();
+        let places = &view.places;
         let failed = |reason: String| (store::AttemptOutcome::Failed, reason);
         let cell = plan.steps.setups[setup].steps[step as usize].cell;
         let commands = plan
@@ -370,7 +370,8 @@ pub(super) async fn run_folders(machine: &Machine) -> Vec<String> {
     let Some(host) = machine.host.as_deref() else {
         return Vec::new();
     };
-    let work = Path::new(&machine.places.work);
+    let view = machine.view();
+    let work = Path::new(&view.places.work);
     let listed = host.files(vec![FileOp::List { path: work.into() }]).await;
     let Some(Ok(FileReply::Names(names))) = listed.first() else {
         return Vec::new();

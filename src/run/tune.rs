@@ -77,7 +77,7 @@ pub(super) async fn recover(
     machine: &Machine,
 ) -> Result<(), RunError> {
     if let Some(what) = tune::of_root(host, &machine.journal).await {
-        if machine.profile.is_some() {
+        if machine.view().profile.is_some() {
             return Err(TuneError::OfRoot(what).into());
         }
         site.note(name, what);
@@ -90,7 +90,7 @@ pub(super) async fn recover(
             by_hand: true,
             ..
         } => {
-            if machine.profile.is_some() {
+            if machine.view().profile.is_some() {
                 return Err(TuneError::Active { profile, since }.into());
             }
             let since = show_time(&since);
@@ -117,7 +117,8 @@ pub(super) async fn apply(
     name: &str,
     machine: &Machine,
 ) -> Result<Option<Applied>, RunError> {
-    let (Some(host), Some(profile)) = (&machine.host, &machine.profile) else {
+    let view = machine.view();
+    let (Some(host), Some(profile)) = (&machine.host, &view.profile) else {
         return Ok(None);
     };
     let applied = tune::apply(host.as_ref(), profile, &machine.journal.own).await?;

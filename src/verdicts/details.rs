@@ -334,7 +334,8 @@ fn reproduce(
     let Some(machine) = machine.filter(|machine| machine.host.is_some()) else {
         return Ok(None);
     };
-    let places: &Places = &machine.places;
+    let view = machine.view();
+    let places: &Places = &view.places;
     let mut commands = Vec::new();
     let mut push = |role: &'static str, line: String| {
         commands.push(ReproduceCommand {

@@ -309,6 +309,7 @@ async fn simulate(bed: &Bed, seed: u64, sabotage: Sabotage) -> Result<(), String
         readers: &readers,
         monitors: &[],
         hooks: &Hooks::none(),
+        profiles: &BTreeMap::new(),
         writer: inline,
     };
     let session = Session {
