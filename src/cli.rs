@@ -14,6 +14,7 @@ mod install;
 mod load;
 mod log;
 mod machine;
+mod nightly;
 mod parse;
 mod past;
 mod pivot;
@@ -25,8 +26,9 @@ mod session;
 mod show;
 mod sides;
 mod signals;
+mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::base::units::parse_duration;
@@ -89,6 +91,10 @@ enum Verb {
     Accept(accept::AcceptArgs),
     /// Measure cells against themselves: their noise, and what can be seen through it
     Calibrate(calibrate::CalibrateArgs),
+    /// Measure what is new since the last night, and tell who should know
+    Nightly(nightly::NightlyArgs),
+    /// Show what the last nights came to, what stands open, and who was told
+    Status(status::StatusArgs),
     /// Find the commit that moved a number, in place of `git bisect run`
     Bisect(bisect::BisectArgs),
     /// Show what the last attempt at a cell printed
@@ -152,6 +158,24 @@ pub struct Common {
 }
 
 impl Common {
+    /// Of a verb that takes several matrices: all as the matrix says.
+    fn of(matrix: &Path, state: Option<&Path>) -> Common {
+        Common {
+            matrix: matrix.to_owned(),
+            machines: Vec::new(),
+            preset: None,
+            only: Vec::new(),
+            versions: Vec::new(),
+            against: None,
+            repo: None,
+            state: state.map(Path::to_owned),
+            repeat: None,
+            seconds: None,
+            seed: SEED,
+            json: false,
+        }
+    }
+
     /// What the command line says goes before what the matrix and its presets do.
     fn overrule(&self, matrix: &mut Matrix) {
         matrix.place_machines(&self.machines);
@@ -238,6 +262,8 @@ pub fn main() -> ExitCode {
         Verb::Changes(args) => history::changes(args),
         Verb::Accept(args) => accept::accept(args),
         Verb::Calibrate(args) => calibrate::calibrate(args),
+        Verb::Nightly(args) => nightly::nightly(args),
+        Verb::Status(args) => status::status(args),
         Verb::Bisect(args) => bisect::bisect(args),
         Verb::Log(args) => log::log(args),
         Verb::Machine(args) => machine::machine(args),

@@ -26,7 +26,7 @@ use crate::verdicts::document::Document;
 use crate::verdicts::history::{NOISE_SESSIONS_MAX, Past, What, metrics_of, preset_name};
 
 /// The preset that the smallest effect is told for, where the matrix has it.
-const NIGHTLY: &str = "nightly";
+pub const NIGHTLY: &str = "nightly";
 
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {

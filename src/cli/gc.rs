@@ -65,32 +65,11 @@ async fn collect(args: &GcArgs) -> Result<(), Stop> {
     }
     let beside = args.matrix.with_file_name(".matrix");
     let state = args.state.as_ref().unwrap_or(&beside);
-    let store = Store::open_existing(state)?;
-    let host = this_machine()?;
-    let host = host.as_ref();
-    // A run builds first and says later what it uses; and removing files disturbs whoever measures.
-    let _lock = match args.dry_run {
-        true => None,
-        false => Some(alone(host, state).await?),
-    };
-    let folder = state.join("artifacts");
-    let list = artifact::list(host, &folder).await?;
-    let kept: HashSet<Key> = store.artifacts_in_use()?.into_iter().collect();
-    let gone = chosen(list, &kept, args.older_than, args.max_size, now_ms());
-    let bytes: u64 = gone.iter().map(|(_, size)| size).sum();
-    if !args.dry_run {
-        // The name first: an artifact without one is built again, one without files cannot be used.
-        let digests: Vec<Key> = gone.iter().map(|(digest, _)| *digest).collect();
-        store.forget_artifacts(digests.iter().copied())?;
-        for digest in &digests {
-            let path = folder.join(digest.to_string());
-            file(host, FileOp::Remove { path }).await?;
-        }
-    }
+    let (digests, bytes) = remove(state, args.older_than, args.max_size, args.dry_run).await?;
+    let what = count(digests.len(), "artifact");
     if args.json {
-        let digests: Vec<String> = gone.iter().map(|(digest, _)| digest.to_string()).collect();
         show::document(&Document::Removed(Removed {
-            removed: digests,
+            removed: digests.iter().map(Key::to_string).collect(),
             bytes,
             dry_run: args.dry_run,
         }));
@@ -100,13 +79,44 @@ async fn collect(args: &GcArgs) -> Result<(), Stop> {
         } else {
             "removed"
         };
-        let what = count(gone.len(), "artifact");
         show::out(&format!(
             "{verb} {what}, {}\n",
             show_value(bytes as f64, "bytes")
         ));
     }
     Ok(())
+}
+
+/// Removes artifacts that are too old or too many, or says which it would: their hashes, and their bytes in all.
+pub async fn remove(
+    state: &Path,
+    older_than: Option<Duration>,
+    max_size: Option<u64>,
+    dry_run: bool,
+) -> Result<(Vec<Key>, u64), Stop> {
+    let store = Store::open_existing(state)?;
+    let host = this_machine()?;
+    let host = host.as_ref();
+    // A run builds first and says later what it uses; and removing files disturbs whoever measures.
+    let _lock = match dry_run {
+        true => None,
+        false => Some(alone(host, state).await?),
+    };
+    let folder = state.join("artifacts");
+    let list = artifact::list(host, &folder).await?;
+    let kept: HashSet<Key> = store.artifacts_in_use()?.into_iter().collect();
+    let gone = chosen(list, &kept, older_than, max_size, now_ms());
+    let bytes: u64 = gone.iter().map(|(_, size)| size).sum();
+    let digests: Vec<Key> = gone.iter().map(|(digest, _)| *digest).collect();
+    if !dry_run {
+        // The name first: an artifact without one is built again, one without files cannot be used.
+        store.forget_artifacts(digests.iter().copied())?;
+        for digest in &digests {
+            let path = folder.join(digest.to_string());
+            file(host, FileOp::Remove { path }).await?;
+        }
+    }
+    Ok((digests, bytes))
 }
 
 /// The machine's lock; an error where somebody else has it.

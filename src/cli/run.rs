@@ -40,6 +40,7 @@ use crate::run::tune;
 use crate::verdicts::comparisons::ComparisonContext;
 use crate::verdicts::document::Document;
 use crate::verdicts::metric_check::unmatched;
+use crate::verdicts::parts::FindingStanding;
 use crate::verdicts::report::{self, Report, VerdictRow};
 use crate::verdicts::{context, details, findings};
 
@@ -162,11 +163,11 @@ impl RowOptions {
 }
 
 /// What a run gives to show.
-struct Shown {
-    report: Report,
-    interrupted: bool,
+pub struct Shown {
+    pub report: Report,
+    pub interrupted: bool,
     /// Anything was tried.
-    ran: bool,
+    pub ran: bool,
     /// Something could not be undone.
     is_left_behind: bool,
     /// A required hook failed.
@@ -175,7 +176,16 @@ struct Shown {
 
 pub fn run(args: RunArgs) -> Exit {
     let mut sources = Sources::default();
-    let result = block_on(run_all(&args, &mut sources));
+    let RunArgs {
+        common, choosing, ..
+    } = &args;
+    let extent = Extent {
+        is_noted: true,
+        ..Extent::of(common, &args.faces)
+    };
+    let events = args.events.as_deref();
+    let done = measured(common, choosing, args.install, events, extent, &mut sources);
+    let result = block_on(done);
     finish(result, &args.common, &args.choosing, &args.faces, &sources)
 }
 
@@ -368,20 +378,27 @@ pub fn judge(
     Ok(report)
 }
 
-async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
-    let common = &args.common;
+/// Measures what is missing, and judges. `events`: a file for them.
+pub async fn measured(
+    common: &Common,
+    choosing: &SelectionArgs,
+    install: bool,
+    events: Option<&Path>,
+    extent: Extent,
+    sources: &mut Sources,
+) -> Result<Shown, Stop> {
     let loaded = load(common, sources)?;
     let mut looked = loaded.look(common).await?;
     loaded.has_something_to_measure(&looked)?;
-    if install::check(&loaded.matrix, &looked.machines, args.install).await? {
+    if install::check(&loaded.matrix, &looked.machines, install).await? {
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
     }
     // Before the store is looked up: events of an earlier run must not be taken for this one's.
-    let progress = progress(args.events.as_deref())?;
+    let progress = progress(events)?;
     let store = RefCell::new(Store::open(&loaded.state)?);
     let began = Instant::now();
-    let selection = args.choosing.options();
+    let mut selection = choosing.options();
     let planner = loaded.planner(common, &looked);
     let hooks = loaded.hooks().await?;
     let session = Session {
@@ -392,13 +409,20 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     };
     let plan = session.plan()?;
     loaded.has_cells(&plan)?;
-    let chosen = session.choose(&selection, None)?;
+    let mut chosen = session.choose(&selection, None)?;
+    if choosing.side_by_side && !chosen.known.todo.is_nothing() {
+        selection.fresh = true;
+        chosen = session.choose(&selection, None)?;
+    }
     let begun = confirm::is_begun(&plan, &store.borrow())?;
     let mut names = chosen.known.machines(&plan, begun);
     names.extend(left_by_dead_runs(&looked.machines, &names).await);
     if chosen.known.todo.is_nothing() && names.is_empty() {
-        say(&nothing_to_do(&args.choosing, &chosen, plan.cells.len()));
-        let extent = Extent::of(common, &args.faces);
+        say(&nothing_to_do(choosing, &chosen, plan.cells.len()));
+        let extent = Extent {
+            is_noted: false,
+            ..extent
+        };
         let store = store.borrow();
         let mut report = judge(&plan, common, &looked, Some(&store), Vec::new(), extent)?;
         report.left_out = selection.budget.map(|_| chosen.out.left_out);
@@ -440,8 +464,8 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
         // Builds may have changed what the keys are.
         let plan = session.plan()?;
         let extent = Extent {
-            is_noted: !interrupted,
-            ..Extent::of(common, &args.faces)
+            is_noted: extent.is_noted && !interrupted,
+            ..extent
         };
         let store = store.borrow();
         let mut report = judge(&plan, common, &looked, Some(&store), tally.failed, extent)?;
@@ -453,7 +477,9 @@ async fn run_all(args: &RunArgs, sources: &mut Sources) -> Result<Shown, Stop> {
     });
     if let Ok(report) = &judged {
         ending.call(Moment::PostCompare, Some(report)).await;
-        if report.has_gating_regression() {
+        let is_new = |row: &VerdictRow| row.standing != Some(FindingStanding::Still);
+        let mut gating = report.verdicts.iter().filter(|row| row.rank() == 0);
+        if gating.any(is_new) {
             ending.call(Moment::OnRegression, Some(report)).await;
         }
         if !report.failed.is_empty() {
@@ -599,7 +625,7 @@ fn finish(
 }
 
 /// How a verb ends that gives this.
-fn exit_of(result: &Shown) -> Exit {
+pub fn exit_of(result: &Shown) -> Exit {
     let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,

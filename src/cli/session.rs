@@ -35,6 +35,9 @@ pub struct SelectionArgs {
     /// settled, then the rest
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub budget: Option<Duration>,
+    /// Where anything is to be measured, all is: both sides in one session.
+    #[arg(skip)]
+    pub side_by_side: bool,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -3,6 +3,7 @@
 mod hooks;
 mod judging;
 mod monitors;
+mod nights;
 mod run;
 
 use std::collections::BTreeMap;
@@ -167,6 +168,8 @@ impl Decoder<'_> {
         let run = self.run(&mut top);
         let monitors = self.monitors(&mut top);
         let hooks = self.hooks(&mut top);
+        let nightly = self.nightly(&mut top);
+        let mail = self.mail(&mut top);
         let compares = self.compares(&mut top);
         let env = self.env(&mut top);
         let mut machines = self.machines(&mut top);
@@ -209,6 +212,8 @@ impl Decoder<'_> {
             metrics,
             monitors,
             hooks,
+            nightly,
+            mail,
             compares,
             env,
             here: String::new(),

@@ -22,7 +22,7 @@ pub enum Moment {
     PreCompare,
     /// All is judged.
     PostCompare,
-    /// A regression gates that the session has measured.
+    /// A regression gates that is new.
     OnRegression,
     /// Cells or builds failed.
     OnFailure,

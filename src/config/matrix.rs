@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::hook::HookDecl;
+use super::night::{MailDecl, NightlyDecl};
 use super::ssh::SshTarget;
 use super::template::{Engine, Expr, Template};
 use super::value::AxisValue;
@@ -55,6 +56,9 @@ pub struct Matrix {
     pub monitors: Vec<Monitor>,
     /// In the order of the file.
     pub hooks: Vec<HookDecl>,
+    pub nightly: NightlyDecl,
+    /// None: nobody is mailed.
+    pub mail: Option<MailDecl>,
     pub compares: Vec<Compare>,
     /// Environment variables of every command.
     pub env: Vec<(String, Template)>,

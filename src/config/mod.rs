@@ -4,6 +4,7 @@ mod check;
 pub mod decode;
 pub mod hook;
 pub mod matrix;
+pub mod night;
 pub mod profile;
 mod read;
 pub use read::FILE_BYTES_MAX;

@@ -9,6 +9,8 @@ pub mod diagnose;
 pub mod export;
 pub mod headline;
 pub mod html;
+pub mod mail;
+pub mod nights;
 pub mod pivot;
 pub mod rows;
 pub mod template;

@@ -269,19 +269,7 @@ impl Versions {
         if self.repository.is_some() {
             return Ok(());
         }
-        let Some(git) = &matrix.subject.git else {
-            return Err(VersionError::Asked(format!(
-                "the matrix `{}` has no `[subject.git]`: it can only measure what is installed",
-                matrix.name
-            )));
-        };
-        let declared = git.repo.value.as_str();
-        let source = match repo {
-            Some(repo) => repo.to_owned(),
-            None if declared.contains("://") => declared.to_owned(),
-            None => folder.join(declared).to_string_lossy().into_owned(),
-        };
-        let mut repository = Repository::open(&source, &state.join("mirrors"), NETWORK_TIMEOUT)?;
+        let mut repository = subject_repository(matrix, repo, folder, state)?;
         if let Err(error) = repository.update() {
             self.warnings
                 .push(format!("going on with what was fetched before: {error}"));
@@ -321,6 +309,29 @@ impl Versions {
         self.warnings.dedup();
         Ok(())
     }
+}
+
+/// The repository of a matrix's subject as it was fetched last; `repo` is another one than the matrix names.
+pub fn subject_repository(
+    matrix: &Matrix,
+    repo: Option<&str>,
+    folder: &Path,
+    state: &Path,
+) -> Result<Repository, VersionError> {
+    let Some(git) = &matrix.subject.git else {
+        return Err(VersionError::Asked(format!(
+            "the matrix `{}` has no `[subject.git]`: it can only measure what is installed",
+            matrix.name
+        )));
+    };
+    let declared = git.repo.value.as_str();
+    let source = match repo {
+        Some(repo) => repo.to_owned(),
+        None if declared.contains("://") => declared.to_owned(),
+        None => folder.join(declared).to_string_lossy().into_owned(),
+    };
+    let mirrors = state.join("mirrors");
+    Ok(Repository::open(&source, &mirrors, NETWORK_TIMEOUT)?)
 }
 
 /// The label under which results of a version are kept, as its text tells it: nobody looks whether there is

@@ -10,6 +10,7 @@ pub mod document;
 pub mod findings;
 pub mod history;
 pub mod metric_check;
+pub mod nights;
 pub mod parts;
 pub mod records;
 pub mod report;
