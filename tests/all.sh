@@ -9,7 +9,7 @@ step() { printf '\n== %s\n' "$*"; }
 # Packages are installed only where a command is missing: so a prepared machine needs no network for this.
 install_missing() {
     local missing=() command
-    for command in cc fio qemu-img qemu-nbd dbench mkfs.xfs git perf python3 awk mount sshd ssh ip unshare \
+    for command in cc fio qemu-img qemu-nbd dbench mkfs.xfs git perf python3 jq awk mount sshd ssh ip unshare \
         sysbench stress-ng pgbench redis-server redis-benchmark iperf3 gzip xz zstd; do
         PATH="$PATH:/usr/sbin:/sbin" type -P "$command" >/dev/null || missing+=("$command")
     done
@@ -20,12 +20,12 @@ install_missing() {
     if type -P apt-get >/dev/null; then
         "${root[@]}" apt-get update -q
         "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends \
-            gcc libc6-dev fio qemu-utils dbench xfsprogs git linux-perf python3 mawk mount \
+            gcc libc6-dev fio qemu-utils dbench xfsprogs git linux-perf python3 jq mawk mount \
             openssh-server openssh-client iproute2 util-linux \
             sysbench stress-ng postgresql redis-server redis-tools iperf3 gzip xz-utils zstd
     elif type -P dnf >/dev/null; then
         "${root[@]}" dnf install -y --setopt=install_weak_deps=False \
-            gcc fio fio-engine-libaio fio-engine-nbd qemu-img dbench xfsprogs git-core perf python3 gawk util-linux \
+            gcc fio fio-engine-libaio fio-engine-nbd qemu-img dbench xfsprogs git-core perf python3 jq gawk util-linux \
             openssh-server openssh-clients iproute \
             sysbench stress-ng postgresql-server postgresql-contrib redis iperf3 gzip xz zstd
     else

@@ -1,6 +1,7 @@
 //! Nights as cron runs them, over a repository that grows: what is found, who is mailed, and when nobody is.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -115,7 +116,10 @@ impl Lab {
             .env("HOME", self.folder.path())
             .env("LOGNAME", "root")
             .env("SHELL", "/bin/sh")
-            .env("PATH", "/usr/bin:/bin")
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin", self.path("bin").display()),
+            )
             .env("MATRIX_LOCK", self.path("lock"))
             .stdin(Stdio::null());
         command
@@ -384,4 +388,79 @@ fn what_starts_nights_is_shown_before_it_is_written() {
     );
     let shown = ends(&lab.night(&["one.toml", "--install", "cron"]), 0);
     assert!(shown.contains("0 2 * * * "), "{shown}");
+}
+
+/// A tracker's program that notes what it is told, and names issue 7.
+fn fake(lab: &Lab, program: &str) {
+    let script = "#!/bin/sh\n{ printf '<%s>' \"$@\"; echo; [ \"$3\" = --repo ] || [ \"$2\" = close ] || cat; } >> told\n\
+                  [ \"$2\" != create ] || echo https://tracker.example.org/issues/7\n";
+    let script = match program {
+        // It takes all as arguments.
+        "glab" => script.replace("[ \"$3\" = --repo ] || [ \"$2\" = close ] || cat;", ""),
+        _ => script.replace("[ \"$3\" = --repo ] || ", ""),
+    };
+    executable(lab, &format!("bin/{program}"), &script);
+}
+
+fn executable(lab: &Lab, name: &str, text: &str) {
+    lab.write(name, text);
+    fs::set_permissions(lab.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_cause_is_one_issue() {
+    for (program, issue) in [
+        ("gh", "https://tracker.example.org/issues/7"),
+        ("glab", "7"),
+    ] {
+        let lab = Lab::new();
+        fs::create_dir(lab.path("bin")).unwrap();
+        fs::create_dir(lab.path("hooks")).unwrap();
+        let text = matrix("one", r#"["a", "b"]"#, "");
+        lab.write("one.toml", &text);
+        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let example = root.join(format!("hooks/examples/on-cause.{program}"));
+        executable(
+            &lab,
+            "hooks/on-cause",
+            &fs::read_to_string(example).unwrap(),
+        );
+        ends(&lab.night(&["one.toml"]), 0);
+        lab.level("a", "90");
+        let commit = lab.commit("Check each ````block````");
+        // The tracker is away.
+        executable(
+            &lab,
+            &format!("bin/{program}"),
+            "#!/bin/sh\necho no network >&2\nexit 1\n",
+        );
+        let told = ends(&lab.night(&["one.toml"]), 3);
+        assert!(
+            told.contains("hook `on-cause`: exit status 1: no network"),
+            "{told}"
+        );
+        fake(&lab, program);
+        ends(&lab.night(&["one.toml"]), 0);
+        ends(&lab.night(&["one.toml"]), 0);
+        lab.level("a", "100");
+        lab.commit("Check blocks once");
+        ends(&lab.night(&["one.toml"]), 0);
+        ends(&lab.night(&["one.toml"]), 0);
+        let told = fs::read_to_string(lab.path("told")).unwrap();
+        let calls: Vec<&str> = told
+            .lines()
+            .filter(|line| line.starts_with("<issue>"))
+            .collect();
+        let verb = |call: &str| call.split('>').nth(1).unwrap_or("").to_owned();
+        let note = if program == "gh" { "<comment" } else { "<note" };
+        let verbs: Vec<String> = calls.iter().map(|call| verb(call)).collect();
+        assert_eq!(verbs, ["<create", note, "<close"], "{told}");
+        assert!(calls[0].contains("<--repo><OWNER/NAME>"), "{told}");
+        assert!(calls[0].contains(&commit[..12]), "{told}");
+        for call in &calls[1..] {
+            assert!(call.contains(&format!("<{issue}>")), "{told}");
+        }
+        assert!(told.contains("`````text\n"), "{told}");
+        assert!(told.contains("Gone: at "), "{told}");
+    }
 }

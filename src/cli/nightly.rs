@@ -19,12 +19,14 @@ use super::{Common, Exit, gc};
 use crate::base::diag::Sources;
 use crate::base::sample::Ended;
 use crate::base::units::{count, parse_duration};
+use crate::config::hook::Moment;
 use crate::config::night::{MailDecl, MailTransport};
 use crate::edge::git::{Commit, GitError, Oid, Repository};
 use crate::machine::host::{Cancel, Command, FileOp, Host, file};
-use crate::report::mail::{Mail, MailSource, mail};
+use crate::report::mail::{Mail, MailSource, issue, mail};
 use crate::resolve::versions::subject_repository;
 use crate::run::command::now_ms;
+use crate::run::hooks::About;
 use crate::run::progress::say;
 use crate::verdicts::nights::{
     CauseEnd, EndKind, FoundCause, NightRecord, Nights, SuspectCommit, end_of, found,
@@ -41,6 +43,8 @@ const NARROW_COMMITS_MAX: usize = 7;
 /// For one mail.
 const MAIL_TIMEOUT: Duration = Duration::from_secs(120);
 const MAIL_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// Characters of an issue's name.
+const ISSUE_CHARS_MAX: usize = 200;
 /// How long artifacts are kept that nobody uses.
 const KEEP: &str = "30d";
 
@@ -239,6 +243,7 @@ impl Night<'_> {
         };
         // What nights before could not send has its turn in any case.
         self.mail(&repository, state).await?;
+        self.track(&repository, state).await?;
         self.trim().await;
         looked
     }
@@ -257,6 +262,7 @@ impl Night<'_> {
         let mut line: Vec<Oid> = before.iter().filter_map(|it| Oid::parse(it)).collect();
         let found = match news {
             Some(commits) if commits.is_empty() => {
+                self.ends_with(Exit::Fine);
                 self.lines.push("no new commits".to_owned());
                 Vec::new()
             }
@@ -361,6 +367,7 @@ impl Night<'_> {
                     });
                     // Who was told of nothing is not told of its end.
                     cause.has_news = cause.thread.is_some();
+                    cause.is_untracked = cause.issue.is_some();
                     ended.push(how);
                 }
             }
@@ -501,6 +508,51 @@ impl Night<'_> {
                 "{} not sent: {reason}; the next night tries again",
                 count(unsent.len(), "mail")
             ));
+        }
+        Ok(())
+    }
+
+    /// Tells the tracker's hook what it was not told of yet; what fails is tried again the next night.
+    async fn track(&mut self, repository: &Repository, state: &StateFile) -> Result<(), Stop> {
+        let hooks = self.loaded.hooks().await?;
+        if !hooks.has(Moment::OnCause) || self.args.dry_run {
+            return Ok(());
+        }
+        let preset = self.preset().unwrap_or_default();
+        let file = self.path.display().to_string();
+        for at in 0..self.nights.causes.len() {
+            let cause = &self.nights.causes[at];
+            if !cause.is_untracked {
+                continue;
+            }
+            let commits = suspects(repository, &cause.commits)?;
+            let news = issue(&MailSource {
+                matrix: &self.loaded.matrix.name,
+                file: &file,
+                preset: &preset,
+                cause,
+                commits: &commits,
+            });
+            let told = hooks.ask(Moment::OnCause, About::Cause(&news)).await;
+            match told {
+                Some(Err(reason)) => {
+                    self.ends_with(Exit::Failed);
+                    self.lines
+                        .push(format!("{reason}; the next night tries again"));
+                    break;
+                }
+                Some(Ok(printed)) => {
+                    let cause = &mut self.nights.causes[at];
+                    cause.is_untracked = false;
+                    let name = printed.lines().next().unwrap_or("").trim();
+                    if cause.issue.is_none() && !name.is_empty() {
+                        cause.issue = Some(name.chars().take(ISSUE_CHARS_MAX).collect());
+                    }
+                    // Before the next one is told: no cause has two issues.
+                    state.save(&self.nights).await?;
+                }
+                None => {}
+            }
         }
         Ok(())
     }

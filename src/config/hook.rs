@@ -28,10 +28,12 @@ pub enum Moment {
     OnFailure,
     /// The last one of a session, however it went.
     OnEnd,
+    /// A night has news of a cause, for an issue tracker.
+    OnCause,
 }
 
 impl Moment {
-    pub const ALL: [Moment; 11] = [
+    pub const ALL: [Moment; 12] = [
         Moment::PreBuild,
         Moment::PostBuild,
         Moment::PreSetup,
@@ -43,6 +45,7 @@ impl Moment {
         Moment::OnRegression,
         Moment::OnFailure,
         Moment::OnEnd,
+        Moment::OnCause,
     ];
 
     /// As matrices write it, and the name of its program in a `hooks` folder.
@@ -59,6 +62,7 @@ impl Moment {
             Moment::OnRegression => "on-regression",
             Moment::OnFailure => "on-failure",
             Moment::OnEnd => "on-end",
+            Moment::OnCause => "on-cause",
         }
     }
 }

@@ -10,7 +10,9 @@ use crate::base::key::Key;
 use crate::base::printable::printable;
 use crate::base::units::{count, show_ratio, show_value};
 use crate::config::night::{CommitRole, MailDecl};
-use crate::verdicts::nights::{EndKind, MailThread, NightCause, NightEffect, SuspectCommit};
+use crate::verdicts::nights::{
+    CauseNews, EndKind, MailThread, NightCause, NightEffect, SuspectCommit,
+};
 
 /// Cells that a mail lists.
 pub const MAIL_EFFECTS_MAX: usize = 50;
@@ -122,6 +124,28 @@ pub fn mail(policy: &MailDecl, source: &MailSource) -> Result<Option<Mail>, Stri
             cc,
         },
     }))
+}
+
+/// What a tracker is told: title, and body as Markdown.
+pub fn issue(source: &MailSource) -> CauseNews {
+    let cause = source.cause;
+    let text = body(source);
+    // Longer than any fence in what others wrote.
+    let mut fence = "```".to_owned();
+    while text.contains(&fence) {
+        fence.push('`');
+    }
+    CauseNews {
+        id: cause.id,
+        state: match cause.closed.as_ref().map(|end| end.how) {
+            None => "open",
+            Some(EndKind::Recovered) => "recovered",
+            Some(EndKind::Accepted) => "accepted",
+        },
+        issue: cause.issue.clone(),
+        title: subject(source),
+        body: format!("{fence}text\n{text}{fence}\n"),
+    }
 }
 
 fn mailbox(address: &str) -> Result<Mailbox, String> {
@@ -359,8 +383,8 @@ fn commands(text: &mut String, source: &MailSource) {
              matrix changes {file}{preset}\n  matrix accept {file}{preset} --change ID --reason \"…\"\n"
         );
         text.push_str(
-            "An answer to this mail reaches the people in To and Cc; the program does not read it. The next mail about this\n\
-             comes when it is gone, or accepted.\n",
+            "Answers reach people only; the program does not read them. The next message about this comes when it is gone,\n\
+             or accepted.\n",
         );
     }
 }
@@ -407,6 +431,8 @@ mod tests {
             since: "2026-03-02T04:00:00Z".to_owned(),
             closed: None,
             has_news: true,
+            is_untracked: false,
+            issue: None,
             thread: None,
         }
     }

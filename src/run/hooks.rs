@@ -17,6 +17,7 @@ use crate::machine::host::{
 };
 use crate::plan::commands::show_words;
 use crate::verdicts::document::FORMAT;
+use crate::verdicts::nights::CauseNews;
 use crate::verdicts::report::Report;
 
 /// Bytes that are kept of each stream of a hook.
@@ -46,6 +47,8 @@ pub enum About<'a> {
     Event(&'a Event),
     /// What was judged.
     Report(&'a Report),
+    /// What a night has to tell of a cause.
+    Cause(&'a CauseNews),
     /// Before anything is judged.
     Nothing,
 }
@@ -63,6 +66,8 @@ struct HookInput<'a> {
     event: Option<&'a Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
     report: Option<&'a Report>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'a CauseNews>,
 }
 
 impl Hooks {
@@ -144,6 +149,52 @@ impl Hooks {
         if hooks.peek().is_none() {
             return Ok(());
         }
+        let stdin = self.input(moment, about, session)?;
+        let mut result = Ok(());
+        for hook in hooks {
+            let HookEnd {
+                error,
+                output,
+                duration,
+                ..
+            } = self.run(host.as_ref(), hook, &stdin, cancel).await;
+            if let (Some(error), true, Ok(())) = (&error, hook.required, &result) {
+                result = Err(format!("hook `{}`: {error}", moment.name()));
+            }
+            tell(Event::Hook {
+                moment: moment.name().to_owned(),
+                hook: show_words(&hook.argv),
+                duration_s: duration.as_secs_f64(),
+                output,
+                error,
+            });
+        }
+        result
+    }
+
+    /// Calls the first hook of a moment for what it prints on standard output. None where there is no such hook; Err where
+    /// it failed.
+    pub async fn ask(&self, moment: Moment, about: About<'_>) -> Option<Result<String, String>> {
+        let hook = self.list.iter().find(|hook| hook.at == moment)?;
+        let host = self.host.as_ref()?;
+        let stdin = match self.input(moment, about, None) {
+            Ok(stdin) => stdin,
+            Err(reason) => return Some(Err(reason)),
+        };
+        let never = Cancel::never();
+        let end = self.run(host.as_ref(), hook, &stdin, &never).await;
+        Some(match end.error {
+            None => Ok(end.stdout),
+            Some(error) => Err(format!("hook `{}`: {error}", moment.name())),
+        })
+    }
+
+    fn input(
+        &self,
+        moment: Moment,
+        about: About<'_>,
+        session: Option<i64>,
+    ) -> Result<Vec<u8>, String> {
         let input = HookInput {
             format: FORMAT,
             kind: "hook",
@@ -159,52 +210,61 @@ impl Hooks {
                 About::Report(report) => Some(report),
                 _ => None,
             },
+            cause: match about {
+                About::Cause(cause) => Some(cause),
+                _ => None,
+            },
         };
-        let stdin = match serde_json::to_vec(&input) {
-            Ok(mut bytes) => {
-                bytes.push(b'\n');
-                bytes
-            }
-            Err(error) => return Err(format!("hook `{}`: {error}", moment.name())),
-        };
-        let mut result = Ok(());
-        for hook in hooks {
-            let command = Command {
-                argv: hook.argv.clone(),
-                dir: self.folder.clone(),
-                env: vec![("MATRIX_HOOK".to_owned(), moment.name().to_owned())],
-                stdin: stdin.clone(),
-                timeout: hook.timeout,
-                output_bytes_max: HOOK_OUTPUT_BYTES_MAX,
-            };
-            let (error, output, duration) = match host.run(command, cancel.clone()).await {
-                Ok(output) => {
-                    let words = last_words(&output);
-                    let error = match output.ended {
-                        Ended::Exit(0) => None,
-                        Ended::TimedOut => Some(format!(
-                            "ended after {}{words}",
-                            show_duration(hook.timeout)
-                        )),
-                        ended => Some(format!("{ended}{words}")),
-                    };
-                    let text = [output.stdout, output.stderr].concat();
-                    let text = String::from_utf8_lossy(&text).into_owned();
-                    (error, text, output.duration)
-                }
-                Err(error) => (Some(error.message), String::new(), Duration::ZERO),
-            };
-            if let (Some(error), true, Ok(())) = (&error, hook.required, &result) {
-                result = Err(format!("hook `{}`: {error}", moment.name()));
-            }
-            tell(Event::Hook {
-                moment: moment.name().to_owned(),
-                hook: show_words(&hook.argv),
-                duration_s: duration.as_secs_f64(),
-                output,
-                error,
-            });
-        }
-        result
+        let mut bytes = serde_json::to_vec(&input)
+            .map_err(|error| format!("hook `{}`: {error}", moment.name()))?;
+        bytes.push(b'\n');
+        Ok(bytes)
     }
+
+    async fn run(&self, host: &dyn Host, hook: &Hook, stdin: &[u8], cancel: &Cancel) -> HookEnd {
+        let command = Command {
+            argv: hook.argv.clone(),
+            dir: self.folder.clone(),
+            env: vec![("MATRIX_HOOK".to_owned(), hook.at.name().to_owned())],
+            stdin: stdin.to_vec(),
+            timeout: hook.timeout,
+            output_bytes_max: HOOK_OUTPUT_BYTES_MAX,
+        };
+        let output = match host.run(command, cancel.clone()).await {
+            Ok(output) => output,
+            Err(error) => {
+                return HookEnd {
+                    error: Some(error.message),
+                    ..HookEnd::default()
+                };
+            }
+        };
+        let words = last_words(&output);
+        let error = match output.ended {
+            Ended::Exit(0) => None,
+            Ended::TimedOut => Some(format!(
+                "ended after {}{words}",
+                show_duration(hook.timeout)
+            )),
+            ended => Some(format!("{ended}{words}")),
+        };
+        let [stdout, stderr] =
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        HookEnd {
+            error,
+            output: format!("{stdout}{stderr}"),
+            stdout,
+            duration: output.duration,
+        }
+    }
+}
+
+/// How a hook ended.
+#[derive(Default)]
+struct HookEnd {
+    error: Option<String>,
+    /// Both streams.
+    output: String,
+    stdout: String,
+    duration: Duration,
 }

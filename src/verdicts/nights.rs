@@ -52,7 +52,27 @@ pub struct NightCause {
     pub closed: Option<CauseEnd>,
     /// Something that nobody was told of yet.
     pub has_news: bool,
+    /// Something that the tracker was not told of yet.
+    #[serde(default)]
+    pub is_untracked: bool,
+    /// The issue that the tracker has for it, as its hook named it.
+    #[serde(default)]
+    pub issue: Option<String>,
     pub thread: Option<MailThread>,
+}
+
+/// What a tracker is told of a cause.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CauseNews {
+    /// Of the cause, within its matrix.
+    pub id: u64,
+    /// `open`, `recovered` or `accepted`.
+    pub state: &'static str,
+    /// What the hook printed when it was told first; null: there is no issue yet.
+    pub issue: Option<String>,
+    pub title: String,
+    /// Markdown.
+    pub body: String,
 }
 
 /// How a cause ended.
@@ -265,12 +285,17 @@ pub fn end_of(cause: &NightCause, report: &Report) -> Option<EndKind> {
 }
 
 impl NightCause {
+    fn has_changed(&mut self) {
+        self.has_news = true;
+        self.is_untracked = true;
+    }
+
     /// Takes up what another look has found of it.
     fn learn(&mut self, commits: Vec<String>, before: &str, effects: Vec<NightEffect>) {
         let many = self.commits.len();
         self.commits.retain(|commit| commits.contains(commit));
         if self.commits.len() < many {
-            self.has_news = true;
+            self.has_changed();
             if self.commits.first() == commits.first() {
                 self.before = before.to_owned();
             }
@@ -285,7 +310,7 @@ impl NightCause {
                 Some(known) => *known = effect,
                 None => {
                     self.effects.push(effect);
-                    self.has_news = true;
+                    self.has_changed();
                 }
             }
         }
@@ -329,6 +354,8 @@ impl Nights {
                 since: now.to_owned(),
                 closed: None,
                 has_news: true,
+                is_untracked: true,
+                issue: None,
                 thread: None,
             });
         }
@@ -347,7 +374,7 @@ impl Nights {
         self.nights.drain(..many);
         let mut many = self.causes.len().saturating_sub(CAUSES_MAX);
         self.causes.retain(|cause| {
-            let goes = many > 0 && cause.closed.is_some() && !cause.has_news;
+            let goes = many > 0 && cause.closed.is_some() && !cause.has_news && !cause.is_untracked;
             many -= usize::from(goes);
             !goes
         });
