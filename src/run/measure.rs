@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// Readings of one run step that are kept beside the declared ones.
 const UNDECLARED_READINGS_MAX: usize = 256;
 
+/// Measurements in the middle of which `matrix` was stopped, one after the other.
+const TRIES_MAX: u32 = 10;
+
 /// Bytes of standard output that a log keeps of a program whose output is dropped.
 const SILENT_BYTES_MAX: usize = 4096;
 
@@ -259,8 +262,21 @@ impl Executor<'_> {
             services: services.iter().map(|(_, service)| *service).collect(),
             profile_journal: applied.map(|_| machine.journal.own.clone()),
         };
-        let result = measure(host, measurement, self.cancel.clone()).await;
-        let mut result = result.map_err(infrastructure)?;
+        let mut tries = 1;
+        let mut result = loop {
+            let result = measure(host, measurement.clone(), self.cancel.clone()).await;
+            let result = result.map_err(infrastructure)?;
+            if !(result.output.as_ref()).is_some_and(|output| output.was_paused) {
+                break result;
+            }
+            if tries == TRIES_MAX {
+                let reason = format!("`matrix` was stopped in each of {tries} tries to measure it");
+                return Err((store::AttemptOutcome::Failed, reason));
+            }
+            tries += 1;
+            let what = "`matrix` was stopped in the middle of a measurement, which is repeated";
+            self.job.site.note(task.machine, what.to_owned());
+        };
         self.note_before(task.machine, &result, beside);
         let (outputs, counters) = (
             std::mem::take(&mut result.monitors),

@@ -244,3 +244,28 @@ fn a_fetch_ends_with_the_program() {
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(lab.processes(), Vec::<String>::new());
 }
+
+/// By Ctrl-Z: the pause of the one who waits is none of the program's.
+#[test]
+fn a_measurement_in_which_it_is_stopped_is_repeated() {
+    let line = "echo x >> $TMPDIR/log; touch $TMPDIR/measuring; sleep 1";
+    let lab = Lab::new(&format!(
+        "[run]\ncommand = [\"sh\", \"-c\", \"{line}\"]\nparser = \"time\"\nrepeat = 1\ntimeout = \"6s\"\n\
+         [metrics.v]\nfrom = \"real\"\n"
+    ));
+    let running = lab.start();
+    lab.wait_for("measuring");
+    running.send(Signal::TSTP);
+    // Longer than the limit of the program.
+    std::thread::sleep(std::time::Duration::from_secs(8));
+    running.send(Signal::CONT);
+    let ran = running.wait();
+    ran.assert_code(0);
+    assert_eq!(lab.log(), ["x", "x"]);
+    let value = ran.events("run_done")[0]["metrics"][0][1].as_f64().unwrap();
+    assert!((1.0..6.0).contains(&value), "{value}");
+    let noted = ran.events("note");
+    let is_told =
+        |event: &&serde_json::Value| event["what"].as_str().unwrap().contains("was stopped");
+    assert_eq!(noted.into_iter().filter(is_told).count(), 1);
+}

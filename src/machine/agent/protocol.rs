@@ -11,7 +11,7 @@ use crate::machine::host::{
 };
 
 /// Changes when a message changes its form: both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// What an agent prints first, before its version; a login shell may print other lines before it.
 pub const GREETING: &str = "matrix-agent";
 /// Bytes of one frame's payload: a longer message is sent in several, between those of others.

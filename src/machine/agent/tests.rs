@@ -314,11 +314,11 @@ fn an_agent_that_is_gone_says_why() {
     );
     check(
         "echo Welcome; echo matrix-agent 999; exec sleep 60",
-        "the agent of machine `far` is gone: it speaks version 999 of the protocol, and this `matrix` version 3: \
+        "the agent of machine `far` is gone: it speaks version 999 of the protocol, and this `matrix` version 4: \
          use the same `matrix` on both sides",
     );
     check(
-        "echo matrix-agent 3; echo something else entirely; exec sleep 60",
+        "echo matrix-agent 4; echo something else entirely; exec sleep 60",
         "the agent of machine `far` is gone: no frame: 1701670771 bytes, flag 115",
     );
     let error = pipe::start("far", &["/no/such/program".to_owned()])

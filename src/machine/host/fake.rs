@@ -311,6 +311,7 @@ pub fn printed(stdout: impl Into<Vec<u8>>) -> Output {
         truncated: false,
         duration: Duration::ZERO,
         leftovers: Vec::new(),
+        was_paused: false,
     }
 }
 

@@ -371,6 +371,8 @@ pub struct Output {
     /// Processes that were still there when the command had ended by itself, and were ended by
     /// us; also those that could not be ended, however the command ended.
     pub leftovers: Vec<String>,
+    /// Who waited for it was stopped meanwhile, as by Ctrl-Z: its duration is not known.
+    pub was_paused: bool,
 }
 
 impl Output {
@@ -383,6 +385,7 @@ impl Output {
             truncated: false,
             duration: Duration::ZERO,
             leftovers: Vec::new(),
+            was_paused: false,
         }
     }
 }

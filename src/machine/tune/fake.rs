@@ -303,6 +303,7 @@ fn output(ended: Ended) -> Output {
         truncated: false,
         duration: Duration::ZERO,
         leftovers: Vec::new(),
+        was_paused: false,
     }
 }
 

@@ -95,6 +95,7 @@ fn run_until(mut command: Command, interrupts: &AtomicU64) -> Result<Output, Hos
         truncated: stdout_cut || stderr_cut,
         duration,
         leftovers: Vec::new(),
+        was_paused: false,
     })
 }
 

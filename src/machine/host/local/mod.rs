@@ -5,6 +5,7 @@ pub mod blocking;
 mod files;
 mod lock;
 mod output;
+pub mod pauses;
 mod proc;
 mod process;
 mod record;
@@ -114,11 +115,18 @@ impl LocalHost {
         timeout: Duration,
         mut cancel: Cancel,
     ) -> Output {
-        let reason = tokio::select! {
-            biased;
-            () = running.exited() => None,
-            () = cancel.cancelled() => Some(Ended::Interrupted),
-            () = tokio::time::sleep(timeout) => Some(Ended::TimedOut),
+        let reason = loop {
+            let pauses_before = pauses::count();
+            tokio::select! {
+                biased;
+                () = running.exited() => break None,
+                () = cancel.cancelled() => break Some(Ended::Interrupted),
+                () = tokio::time::sleep(timeout) => {}
+            }
+            // Its time begins anew where we were stopped: nobody knows how long.
+            if pauses::count() == pauses_before {
+                break Some(Ended::TimedOut);
+            }
         };
         running.finish(reason, self.grace).await
     }

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
 use super::output::Capture;
+use super::pauses;
 use super::record;
 use super::sockets;
 use super::tree::{Leftover, OWNER_VARIABLE, Owner, STEP_VARIABLE, Tree};
@@ -110,6 +111,7 @@ pub struct Running {
     stdout: OutputStream,
     stderr: OutputStream,
     is_finished: bool,
+    pauses_before: u64,
 }
 
 impl Running {
@@ -121,6 +123,7 @@ impl Running {
         began: u64,
     ) -> Result<Running, HostError> {
         let step = owner.new_step();
+        let pauses_before = pauses::count();
         let started = Instant::now();
         let mut child = spawn(&command, environment, owner, &step)?;
         let tree = Tree::new(step, child.id(), began);
@@ -152,6 +155,7 @@ impl Running {
                 stdout,
                 stderr,
                 is_finished: false,
+                pauses_before,
             }),
             Err(error) => {
                 kill(&mut child, tree);
@@ -220,6 +224,7 @@ impl Running {
             truncated: stdout_truncated || stderr_truncated,
             duration,
             leftovers: leftovers.iter().map(Leftover::to_string).collect(),
+            was_paused: pauses::count() != self.pauses_before,
         }
     }
 
