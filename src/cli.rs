@@ -230,6 +230,10 @@ fn command() -> clap::Command {
     Cli::command()
         .mut_subcommand("compare", optional)
         .mut_subcommand("changes", optional)
+        // There `--machine` names the one that is calibrated.
+        .mut_subcommand("calibrate", |verb| {
+            verb.mut_arg("machines", |machines| machines.long("place"))
+        })
 }
 
 pub fn main() -> ExitCode {
@@ -278,4 +282,14 @@ pub fn main() -> ExitCode {
         }
     };
     ExitCode::from(show::exit_of(exit) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_has_two_meanings() {
+        command().debug_assert();
+    }
 }
