@@ -9,6 +9,7 @@ mod lab;
 #[path = "versions/repo.rs"]
 mod repo;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -310,6 +311,50 @@ fn a_series_shows_where_it_moved() {
     browser.frame();
     let drawn = browser.eval("document.querySelectorAll('dialog .course circle').length");
     assert_eq!(drawn, 30);
+    assert_eq!(browser.complaints, [""; 0]);
+
+    // As a site: each link leads to a file, and what is there already is not written again.
+    let site = pages.lab.path("site");
+    let written = || -> String {
+        let repo = pages.repo.path();
+        let words = ["report", "matrix.toml", "--repo", &repo, "--site", "site"];
+        let words = [
+            &words[..],
+            &["--version", &named[29], "--against", &named[0]],
+        ]
+        .concat();
+        let output = pages.lab.matrix(&words).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(!written().starts_with("0 files"));
+    let told = written();
+    assert!(told.starts_with("0 files written"), "{told}");
+    let mut seen = BTreeSet::new();
+    let mut left = vec![site.join("index.html")];
+    while let Some(path) = left.pop() {
+        if !seen.insert(path.clone()) || path.extension().is_some_and(|it| it == "atom") {
+            assert!(path.is_file(), "{}", path.display());
+            continue;
+        }
+        browser.open(&path, "");
+        let links = browser.eval("[...document.querySelectorAll('a')].map((link) => link.getAttribute('href')).filter((href) => !href.startsWith('#'))");
+        for link in links.as_array().unwrap() {
+            let next = path.parent().unwrap().join(link.as_str().unwrap());
+            left.push(next.canonicalize().unwrap_or(next));
+        }
+    }
+    // The overview, the result, the contents, 30 commits, 6 cells and a change at least, and the feed.
+    assert!(seen.len() >= 41, "{seen:?}");
+    let feed = json!(fs::read_to_string(site.join("feed.atom")).unwrap());
+    let entry = browser.eval(&format!(
+        "(() => {{ const feed = new DOMParser().parseFromString({feed}, 'application/xml'); if (feed.querySelector('parsererror')) return 'broken'; \
+         return ['feed > id', 'feed > updated', 'feed > author > name', 'entry > id', 'entry > updated', 'entry > link', 'entry > title'].map((name) => feed.querySelector(name) ? 'has' : name).join() + feed.querySelector('entry > title').textContent; }})()"
+    ));
+    let entry = entry.as_str().unwrap();
+    assert!(
+        entry.starts_with(&["has"; 7].join(",")) && entry.ends_with("since c17"),
+        "{entry}"
+    );
     assert_eq!(browser.complaints, [""; 0]);
 }
 

@@ -64,6 +64,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     written.map(|()| true)
 }
 
+/// Makes a folder, with those above it.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)
+}
+
 /// Names in a folder; none where it cannot be read.
 pub fn names_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();

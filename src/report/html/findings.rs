@@ -40,8 +40,8 @@ pub fn cards(input: &PageInput, model: &PageModel, out: &mut String) {
     if rows.len() > CARDS_MAX {
         let _ = write!(
             out,
-            "<p>{} more: the table has them all, and each row opens its samples.</p>",
-            count(rows.len() - CARDS_MAX, "change")
+            "<p>{}: the table has them all, and each row opens its samples.</p>",
+            count(rows.len() - CARDS_MAX, "more change")
         );
     }
     out.push_str("</section>");

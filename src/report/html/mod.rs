@@ -8,6 +8,7 @@ pub mod escape;
 mod findings;
 pub mod heat;
 mod model;
+pub mod site;
 mod table;
 
 use std::fmt::Write as _;
@@ -34,13 +35,15 @@ pub struct PageInput<'a> {
     pub report: &'a Report,
     /// A command that explains a cell whose name is appended: `matrix explain m.toml`.
     pub command: &'a str,
+    /// HTML before all else: links to the pages beside it.
+    pub navigation: &'a str,
 }
 
 /// The page.
 pub fn page(input: &PageInput) -> String {
     let model = PageModel::of(input.report);
     let layout = Layout::of(&model);
-    let mut body = String::new();
+    let mut body = input.navigation.to_owned();
     summary(input.report, &model, &mut body);
     changes::news(input.report, &mut body);
     changes::causes(input.report, &mut body);

@@ -57,7 +57,7 @@
       }
       return `${four(value)} B${rest}`;
     }
-    return unit && unit !== "1/s" ? `${si(value)} ${unit}` : si(value) + (unit === "1/s" ? "/s" : "");
+    return unit && unit !== "1/s" ? `${si(value)} ${unit}` : si(value);
   };
   const change = (ratio) => {
     if (ratio === null || ratio === undefined) return "";
@@ -105,9 +105,9 @@
   const place = document.getElementById("rows");
   const filters = document.getElementById("filters");
   const columns = compared ? [
-    ["verdict", "11rem", (row) => row.tone], ["cell", "", cellName], ["metric", "7.5rem", (row) => metrics[row.metric][0]],
-    ["baseline", "8rem wide", (row) => row.base], ["candidate", "8rem wide", (row) => row.median],
-    ["change", "6rem", (row) => row.ratio], ["size", "9rem wide", effect], ["n", "4.5rem wide", (row) => row.n[0] + row.n[1]],
+    ["verdict", "13rem", (row) => row.tone], ["cell", "", cellName], ["metric", "7.5rem", (row) => metrics[row.metric][0]],
+    ["baseline", "7rem wide", (row) => row.base], ["candidate", "7rem wide", (row) => row.median],
+    ["change", "6rem", (row) => row.ratio], ["size", "8.5rem wide", effect], ["n", "4.5rem wide", (row) => row.n[0] + row.n[1]],
   ] : [
     ["cell", "", cellName], ["metric", "10rem", (row) => metrics[row.metric][0]], ["median", "9rem", (row) => row.median], ["n", "4rem", (row) => row.samples[1].length],
   ];
@@ -116,7 +116,7 @@
   let scroll;
   const span = (() => {
     const logs = rows.map((row) => (row.ratio > 0 ? Math.abs(Math.log(row.ratio)) : 0)).sort((a, b) => a - b);
-    return Math.max(0.05, 1.5 * (logs[Math.floor((logs.length - 1) * 0.95)] || 0));
+    return Math.max(0.05, Math.min(0.3, 1.5 * (logs[Math.floor((logs.length - 1) * 0.95)] || 0)));
   })();
   const forest = (row) => {
     if (!(row.ratio > 0) || row.low === null) return "";

@@ -12,6 +12,8 @@ const ROWS_MAX: usize = 200;
 
 /// The logarithm that an interval's picture goes to on both sides: of most changes, at least 5 %.
 const SPAN_MIN: f64 = 0.05;
+/// What is beyond is drawn at the edge.
+const SPAN_MAX: f64 = 0.3;
 
 pub fn table(model: &PageModel, out: &mut String) {
     if model.rows.is_empty() {
@@ -80,7 +82,7 @@ fn span(model: &PageModel) -> f64 {
         .collect();
     logs.sort_by(f64::total_cmp);
     let most = logs.get(logs.len().saturating_sub(1) * 95 / 100);
-    most.map_or(SPAN_MIN, |log| (log * 1.5).max(SPAN_MIN))
+    most.map_or(SPAN_MIN, |log| (log * 1.5).clamp(SPAN_MIN, SPAN_MAX))
 }
 
 fn line(model: &PageModel, row: &PageRow, varying: &[usize], span: f64, out: &mut String) {
