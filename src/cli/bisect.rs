@@ -2,9 +2,10 @@
 
 mod journal;
 mod line;
+mod through_matrix;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -15,9 +16,11 @@ use tokio::sync::watch;
 use journal::{Entry, Journal, write};
 use line::{Line, LineCommit, LineOptions, inside_of, line, of_git, read_history};
 
+use through_matrix::{Asking, Prepared};
+
 use super::run::block_on;
 use super::show::{self, Stop};
-use super::{Exit, SEED};
+use super::{Common, Exit, SEED};
 use crate::base::diag::{Diagnostic, Sources};
 use crate::base::sample::{Better, Ended};
 use crate::base::units::{count, parse_duration, parse_percent, show_duration, show_si};
@@ -34,12 +37,26 @@ const UNTESTABLE_STATUS: i32 = 125;
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Merges within merges that are gone into.
 const MERGES_MAX: usize = 10;
+/// The smallest change that matters, where nobody says another one.
+const MIN_EFFECT: f64 = 0.01;
 /// Measurements beyond which a search is given up, where no budget is given.
 const BUDGET: usize = 1000;
 
 /// Find the commit that moved a number, in place of `git bisect run`.
 #[derive(Debug, Args)]
 pub struct BisectArgs {
+    /// A matrix that builds and measures the commits, instead of `--measure`
+    #[arg(value_name = "MATRIX", required_unless_present = "measure")]
+    matrix: Option<PathBuf>,
+    /// The cell of the matrix that is measured, such as `bs == '4k' and cache == 'none'`; may be repeated
+    #[arg(long, value_name = "EXPR", requires = "matrix")]
+    cell: Vec<String>,
+    /// The metric of the matrix that is followed
+    #[arg(long, value_name = "NAME", requires = "matrix")]
+    metric: Option<String>,
+    /// A preset of the matrix, instead of its own default
+    #[arg(long, requires = "matrix")]
+    preset: Option<String>,
     /// A revision that is as it should be
     #[arg(long, value_name = "REV")]
     good: Option<String>,
@@ -48,8 +65,8 @@ pub struct BisectArgs {
     bad: Option<String>,
     /// A shell command that prints one number for the commit MATRIX_COMMIT (`{commit}` in its text too). It exits with
     /// 125 where the commit cannot be measured; anything else but 0 is a failure, and tried once more
-    #[arg(long, value_name = "CMD")]
-    measure: String,
+    #[arg(long, value_name = "CMD", conflicts_with = "matrix")]
+    measure: Option<String>,
     /// The repository; the current folder otherwise
     #[arg(long, value_name = "PATH|URL", conflicts_with = "commits")]
     repo: Option<String>,
@@ -61,8 +78,10 @@ pub struct BisectArgs {
     #[arg(long, value_enum)]
     better: Option<BetterArg>,
     /// A smaller change of the number is none
-    #[arg(long, value_name = "PERCENT", default_value = "1%")]
-    min_effect: String,
+    ///
+    /// [default: what the matrix says of versions, else 1%]
+    #[arg(long, value_name = "PERCENT")]
+    min_effect: Option<String>,
     /// Values that are known: a CSV file with lines `commit,value`
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -78,14 +97,9 @@ pub struct BisectArgs {
     /// Seed for what is drawn
     #[arg(long, default_value_t = SEED)]
     seed: u64,
-    /// Where the state is kept, so that an interrupted bisection goes on
-    #[arg(
-        long,
-        value_name = "DIR",
-        env = "MATRIX_STATE",
-        default_value = ".matrix"
-    )]
-    state: PathBuf,
+    /// Where the state is kept, so that an interrupted bisection goes on; `.matrix` beside the matrix, or here
+    #[arg(long, value_name = "DIR", env = "MATRIX_STATE")]
+    state: Option<PathBuf>,
     /// Print one JSON document on standard output
     #[arg(long)]
     json: bool,
@@ -97,6 +111,27 @@ enum BetterArg {
     Higher,
 }
 
+impl BisectArgs {
+    fn asking(&self, matrix: &Path) -> Asking {
+        Asking {
+            common: Common {
+                matrix: matrix.to_owned(),
+                preset: self.preset.clone(),
+                only: self.cell.clone(),
+                versions: Vec::new(),
+                against: None,
+                repo: self.repo.clone(),
+                state: self.state.clone(),
+                repeat: None,
+                seconds: None,
+                seed: self.seed,
+                json: self.json,
+            },
+            metric: self.metric.clone(),
+        }
+    }
+}
+
 impl From<GitError> for Stop {
     fn from(error: GitError) -> Stop {
         Stop::message(error.to_string())
@@ -106,6 +141,10 @@ impl From<GitError> for Stop {
 pub fn bisect(args: BisectArgs) -> Exit {
     let result = block_on(async {
         let (sender, cancel) = watch::channel(false);
+        if args.matrix.is_some() {
+            // Its sessions are told of signals.
+            return carry_out(&args, Cancel::new(cancel)).await;
+        }
         let interrupted = interrupts()?;
         tokio::pin!(interrupted);
         let work = carry_out(&args, Cancel::new(cancel));
@@ -148,12 +187,14 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
     let host = connect::local("local", lock)?;
     let host = host.as_ref();
     let percent = |text: &str| parse_percent(text).filter(|share| (0.0..1.0).contains(share));
-    let Some(min_effect) = percent(&args.min_effect) else {
-        let message = format!(
-            "`--min-effect {}` is no percentage such as `2%`",
-            args.min_effect
-        );
-        return Err(Stop::message(message));
+    let asking = args.matrix.as_ref().map(|matrix| args.asking(matrix));
+    let declared = asking.as_ref().map(Asking::min_effect).transpose()?;
+    let min_effect = match &args.min_effect {
+        Some(text) => percent(text).ok_or_else(|| {
+            let message = format!("`--min-effect {text}` is no percentage such as `2%`");
+            Stop::message(message)
+        })?,
+        None => declared.flatten().unwrap_or(MIN_EFFECT),
     };
     let Some(timeout) = parse_duration(&args.timeout) else {
         let message = format!("`--timeout {}` is no duration such as `10m`", args.timeout);
@@ -161,19 +202,39 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
     };
     let here = std::env::current_dir()
         .map_err(|error| Stop::message(format!("the current folder cannot be read: {error}")))?;
-    let state = here.join(&args.state);
+    let beside = args.matrix.as_ref().and_then(|matrix| matrix.parent());
+    let state = match &args.state {
+        Some(state) => here.join(state),
+        None => here.join(beside.unwrap_or(Path::new(""))).join(".matrix"),
+    };
+    let repo = match &asking {
+        Some(asking) => Some(asking.repository()?),
+        None => args.repo.clone(),
+    };
     let asked = LineOptions {
         good: args.good.as_deref(),
         bad: args.bad.as_deref(),
-        repo: args.repo.as_deref(),
+        repo: repo.as_deref(),
         commits: args.commits.as_deref(),
+        mirrors: if asking.is_some() { "mirrors" } else { "git" },
     };
     let line = line(asked, host, &here, &state).await?;
-    let history = match &args.history {
+    let prepared = match &asking {
+        Some(asking) => Some(asking.prepare(&line.commits).await?),
+        None => None,
+    };
+    let mut history = match &args.history {
         Some(path) => read_history(host, &here.join(path), &line.commits).await?,
         None => Vec::new(),
     };
-    let journal = Journal::open(host, &state, &args.measure, args.seed, &line.commits).await?;
+    if let Some(prepared) = &prepared {
+        history.extend(prepared.past()?);
+    }
+    let question = match (&prepared, &args.measure) {
+        (Some(prepared), _) => prepared.question(),
+        (None, measure) => measure.clone().unwrap_or_default(),
+    };
+    let journal = Journal::open(host, &state, &question, args.seed, &line.commits).await?;
     let settings = BisectSettings {
         min_effect,
         seed: args.seed,
@@ -190,9 +251,15 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
         log: Marks::default(),
         runs: 0,
         builds: 0,
+        asking,
+        prepared,
     };
     if args.dry_run {
         return Ok(work.dry_run(&line.commits, &history));
+    }
+    if work.asking.is_some() {
+        // Its sessions take the machine.
+        return work.find(line, &history).await;
     }
     let waiting = |holder: &str| say(&format!("waiting for this machine: {holder}"));
     let lock = host
@@ -224,6 +291,9 @@ struct Work<'a> {
     /// Of searches that are over.
     runs: usize,
     builds: usize,
+    /// Where a matrix measures: what is asked of it, and the line of commits as its versions.
+    asking: Option<Asking>,
+    prepared: Option<Prepared>,
 }
 
 /// How a search of one line ended.
@@ -352,6 +422,11 @@ impl Work<'_> {
             ));
             outer = Some((*answer, curve));
             commits = inside;
+            if let Some(asking) = &self.asking {
+                let prepared = asking.prepare(&commits).await?;
+                past = prepared.past()?;
+                self.prepared = Some(prepared);
+            }
         }
         Err(Stop::message(format!(
             "merges within merges are gone into {MERGES_MAX} deep at most"
@@ -365,6 +440,13 @@ impl Work<'_> {
         commits: &[LineCommit],
         reasons: &mut BTreeMap<usize, String>,
     ) -> Result<Searched, Stop> {
+        if let Some(prepared) = &self.prepared {
+            let own = std::mem::replace(search, Bisection::new(1, self.settings, &[]));
+            let (own, why, answer) = prepared.search(own, commits, self.runs).await?;
+            *search = own;
+            *reasons = why;
+            return Ok(answer.map_or(Searched::Interrupted, Searched::Answer));
+        }
         loop {
             let at = match search.next_step() {
                 BisectStep::Measure(at) => at,
@@ -453,11 +535,12 @@ impl Work<'_> {
             .collect();
         env.retain(|(name, _)| name != "MATRIX_COMMIT");
         env.push(("MATRIX_COMMIT".to_owned(), commit.to_owned()));
+        let measure = self.args.measure.as_deref().unwrap_or_default();
         let command = Command {
             argv: vec![
                 "sh".into(),
                 "-c".into(),
-                self.args.measure.replace("{commit}", commit),
+                measure.replace("{commit}", commit),
             ],
             dir: self.dir.clone(),
             env,
@@ -612,12 +695,12 @@ impl Work<'_> {
             show::out(&format!("{document}\n"));
             return Ok(exit);
         }
-        if let (Some(better), Some(ratio), false) = (self.args.better, answer.ratio, set.is_empty())
-        {
-            let better = match better {
-                BetterArg::Lower => Better::Lower,
-                BetterArg::Higher => Better::Higher,
-            };
+        let better = match self.args.better {
+            Some(BetterArg::Lower) => Some(Better::Lower),
+            Some(BetterArg::Higher) => Some(Better::Higher),
+            None => self.prepared.as_ref().and_then(Prepared::better),
+        };
+        if let (Some(better), Some(ratio), false) = (better, answer.ratio, set.is_empty()) {
             let is_worse = (ratio > 1.0) == (better == Better::Lower);
             notes.push(format!(
                 "this is {}",

@@ -103,6 +103,16 @@ impl Loaded {
         Ok(looked)
     }
 
+    /// The subject's repository, a path or a URL; `repo` instead of the matrix's own.
+    pub fn repository(&self, repo: Option<&str>) -> Option<String> {
+        let declared = self.matrix.subject.git.as_ref()?.repo.value.as_str();
+        Some(match repo {
+            Some(repo) => repo.to_owned(),
+            None if declared.contains("://") => declared.to_owned(),
+            None => self.folder.join(declared).to_string_lossy().into_owned(),
+        })
+    }
+
     /// The hooks of the matrix, called on this machine.
     pub async fn hooks(&self) -> Result<Hooks, Stop> {
         let folder = Path::new(&self.matrix.here);

@@ -28,6 +28,8 @@ pub struct LineOptions<'a> {
     pub repo: Option<&'a str>,
     /// A file with the commits.
     pub commits: Option<&'a Path>,
+    /// The folder of the state that holds clones.
+    pub mirrors: &'a str,
 }
 
 /// What is bisected.
@@ -87,7 +89,7 @@ pub async fn line(
         return Err(Stop::message("name both ends: `--good REV --bad REV`"));
     };
     let repo = asked.repo.unwrap_or(".");
-    let repository = Repository::open(repo, &state.join("git"), GIT_TIMEOUT)?;
+    let repository = Repository::open(repo, &state.join(asked.mirrors), GIT_TIMEOUT)?;
     let (good_commit, bad_commit) = (repository.resolve(good)?, repository.resolve(bad)?);
     let base = repository.merge_base(&good_commit.id, &bad_commit.id)?;
     if base.as_ref() != Some(&good_commit.id) || good_commit.id == bad_commit.id {

@@ -104,6 +104,8 @@ pub struct Bisection {
     is_log: bool,
     measured: Vec<Measured>,
     untestable: BTreeSet<usize>,
+    /// Pairs of commits that are the same bytes.
+    alike: BTreeSet<(usize, usize)>,
     /// Failures in a row.
     failures: BTreeMap<usize, u32>,
     built: BTreeSet<usize>,
@@ -134,6 +136,7 @@ impl Bisection {
             is_log: true,
             measured,
             untestable: BTreeSet::new(),
+            alike: BTreeSet::new(),
             failures: BTreeMap::new(),
             built: BTreeSet::new(),
             first_s: Vec::new(),
@@ -172,6 +175,9 @@ impl Bisection {
         }
         for at in &self.untestable {
             self.search.set_untestable(*at);
+        }
+        for (a, b) in &self.alike {
+            self.search.set_alike(*a, *b);
         }
     }
 
@@ -254,6 +260,13 @@ impl Bisection {
     pub fn on_untestable(&mut self, at: usize) {
         self.on_run(at, None);
         self.give_up(at);
+    }
+
+    /// Two commits are the same bytes: nothing between them moved the level.
+    pub fn set_alike(&mut self, a: usize, b: usize) {
+        if self.alike.insert((a, b)) {
+            self.search.set_alike(a, b);
+        }
     }
 
     fn on_run(&mut self, at: usize, seconds: Option<f64>) {

@@ -2,6 +2,7 @@
 
 pub mod bisect;
 pub mod calibrate;
+pub mod commits;
 pub mod confirm;
 pub mod missing;
 
