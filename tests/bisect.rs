@@ -562,3 +562,121 @@ fn ends_of_a_repository_are_checked() {
     );
     check("nowhere", "second", "nowhere");
 }
+
+/// A matrix that builds the program, and gives a number by its loops, with noise.
+fn matrix_of(repo: &Path) -> String {
+    format!(
+        r#"[matrix]
+name = "work"
+[subject.git]
+repo = "{}"
+paths = ["*.c", "*.h"]
+[build]
+run = ["cc -O1 -o program {{{{ src }}}}/main.c", "cp {{{{ src }}}}/work.h work.h"]
+artifacts = ["program", "work.h"]
+[run]
+command = ["sh", "-c", "tr -dc 0-9 < {{{{ bin }}}}/work.h | awk -v n=$(date +%s%N) '{{srand(n % 1000003); for (i = 0; i < 12; i++) z += rand(); print \"t=\" $1 / 1e6 * (1 + .02 * (z - 6))}}'"]
+parser = {{ kind = "regex", pattern = 't=(?P<t>[0-9.]+)' }}
+repeat = 2
+[metrics.t]
+better = "lower"
+unit = "ms"
+[[compare]]
+axis = "version"
+min_effect = "2%"
+"#,
+        repo.display()
+    )
+}
+
+#[test]
+fn a_matrix_builds_and_measures_the_commits() {
+    let lab = Lab::new();
+    let repo = lab.path("repo");
+    let culprit = make_repository(&repo);
+    lab.write("work.toml", &matrix_of(&repo));
+    let good = git(&repo, &["rev-list", "--max-parents=0", "HEAD"]);
+    let arguments = ["work.toml", "--good", &good, "--bad", "main"];
+    let database = || {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        rusqlite::Connection::open_with_flags(lab.path(".matrix/matrix.db"), flags).ok()
+    };
+    let measured = || {
+        let count = "SELECT count(*) FROM attempt WHERE kind = 'run' AND outcome = 'ok'";
+        let rows = database().and_then(|db| db.query_row(count, [], |row| row.get(0)).ok());
+        rows.unwrap_or(0u32)
+    };
+    // Killed twice on the way.
+    for goal in [3, 12] {
+        let mut child = lab
+            .command(&arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let since = Instant::now();
+        while measured() < goal {
+            assert!(
+                since.elapsed() < Duration::from_secs(120),
+                "it measures nothing"
+            );
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before it was killed"
+            );
+            sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let found = lab.json(&arguments);
+    assert_eq!(found["culprit"], culprit.as_str(), "{found}");
+    assert!(found["probability"].as_f64().unwrap() >= 0.95, "{found}");
+    // At each kill the measurement in flight may have been stored, but not told yet.
+    let runs = found["runs"].as_u64().unwrap();
+    assert!((runs..=runs + 2).contains(&measured().into()), "{found}");
+    assert!(runs <= 100, "{found}");
+
+    // All is stored: nothing is measured again, and git accepts the log.
+    let before = measured();
+    let told = words(&lab.bisect(&arguments));
+    assert_eq!(measured(), before, "{told}");
+    assert!(told.contains("this is a regression"), "{told}");
+    assert!(told.contains("It came in by the merge"), "{told}");
+    let log = told
+        .lines()
+        .find_map(|line| line.strip_prefix("replay it: git bisect replay "));
+    git(&repo, &["bisect", "replay", log.unwrap()]);
+}
+
+#[test]
+fn what_a_matrix_lacks_for_a_bisection_is_told() {
+    let lab = Lab::new();
+    let repo = lab.path("repo");
+    make_repository(&repo);
+    let check = |matrix: &str, arguments: &[&str], expected: &str| {
+        lab.write("work.toml", matrix);
+        let ends = ["work.toml", "--good", "main~9", "--bad", "main"];
+        let output = lab.bisect(&[&ends, arguments].concat());
+        let told = words(&output);
+        let flat = told.replace('│', " ");
+        let flat = flat.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(expected), "{told}");
+        let code = output.status.code();
+        assert!(code == Some(2) || code == Some(4), "{told}");
+    };
+    let matrix = matrix_of(&repo);
+    check(&matrix, &["--metric", "u"], "the cell has no metric `u`");
+    let two = matrix.clone() + "[metrics.u]\nbetter = \"lower\"\n";
+    check(&two, &[], "choose one of them, `--metric NAME`: `t`, `u`");
+    let cells =
+        matrix.replace("\"sh\",", "\"env\", \"X={{ x }}\", \"sh\",") + "[axes]\nx = [1, 2]\n";
+    check(
+        &cells,
+        &[],
+        "a bisection measures one cell, and 2 cells are chosen",
+    );
+    check(&cells, &["--cell", "x == 3"], "no cell");
+    let unbuilt = "[matrix]\nname = \"a\"\n[run]\ncommand = \"true\"\nparser = \"time\"\n[metrics.real]\nbetter = \"lower\"\n";
+    check(unbuilt, &[], "there are no commits to bisect");
+}

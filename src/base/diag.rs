@@ -60,11 +60,11 @@ impl Sources {
     }
 
     pub fn name(&self, id: SourceId) -> &str {
-        &self.files[id.0 as usize].0
+        self.files.get(id.0 as usize).map_or("", |file| &file.0)
     }
 
     pub fn text(&self, id: SourceId) -> &str {
-        &self.files[id.0 as usize].1
+        self.files.get(id.0 as usize).map_or("", |file| &file.1)
     }
 
     /// One-based line and column (in characters) of the start of a span.

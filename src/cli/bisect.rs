@@ -4,8 +4,10 @@ mod journal;
 mod line;
 mod through_matrix;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use clap::Args;
@@ -112,7 +114,7 @@ enum BetterArg {
 }
 
 impl BisectArgs {
-    fn asking(&self, matrix: &Path) -> Asking {
+    fn asking(&self, matrix: &Path, sources: &Rc<RefCell<Sources>>) -> Asking {
         Asking {
             common: Common {
                 matrix: matrix.to_owned(),
@@ -128,6 +130,7 @@ impl BisectArgs {
                 json: self.json,
             },
             metric: self.metric.clone(),
+            sources: Rc::clone(sources),
         }
     }
 }
@@ -139,15 +142,16 @@ impl From<GitError> for Stop {
 }
 
 pub fn bisect(args: BisectArgs) -> Exit {
+    let sources = Rc::new(RefCell::new(Sources::default()));
     let result = block_on(async {
         let (sender, cancel) = watch::channel(false);
         if args.matrix.is_some() {
             // Its sessions are told of signals.
-            return carry_out(&args, Cancel::new(cancel)).await;
+            return carry_out(&args, Cancel::new(cancel), &sources).await;
         }
         let interrupted = interrupts()?;
         tokio::pin!(interrupted);
-        let work = carry_out(&args, Cancel::new(cancel));
+        let work = carry_out(&args, Cancel::new(cancel), &sources);
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -161,7 +165,7 @@ pub fn bisect(args: BisectArgs) -> Exit {
     });
     match result {
         Ok(exit) => exit,
-        Err(stop) => show::stopped(&stop, &Sources::default(), args.json),
+        Err(stop) => show::stopped(&stop, &sources.borrow(), args.json),
     }
 }
 
@@ -182,12 +186,19 @@ fn interrupts() -> Result<impl Future<Output = ()>, Stop> {
     })
 }
 
-async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
+async fn carry_out(
+    args: &BisectArgs,
+    cancel: Cancel,
+    sources: &Rc<RefCell<Sources>>,
+) -> Result<Exit, Stop> {
     let lock = std::env::var_os("MATRIX_LOCK").map(PathBuf::from);
     let host = connect::local("local", lock)?;
     let host = host.as_ref();
     let percent = |text: &str| parse_percent(text).filter(|share| (0.0..1.0).contains(share));
-    let asking = args.matrix.as_ref().map(|matrix| args.asking(matrix));
+    let asking = args
+        .matrix
+        .as_ref()
+        .map(|matrix| args.asking(matrix, sources));
     let declared = asking.as_ref().map(Asking::min_effect).transpose()?;
     let min_effect = match &args.min_effect {
         Some(text) => percent(text).ok_or_else(|| {
@@ -227,14 +238,18 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
         Some(path) => read_history(host, &here.join(path), &line.commits).await?,
         None => Vec::new(),
     };
-    if let Some(prepared) = &prepared {
-        history.extend(prepared.past()?);
-    }
     let question = match (&prepared, &args.measure) {
         (Some(prepared), _) => prepared.question(),
         (None, measure) => measure.clone().unwrap_or_default(),
     };
-    let journal = Journal::open(host, &state, &question, args.seed, &line.commits).await?;
+    let mut journal = Journal::open(host, &state, &question, args.seed, &line.commits).await?;
+    let mut known_until = i64::MAX;
+    if let Some(prepared) = &prepared {
+        if !args.dry_run {
+            known_until = journal.known_until(prepared.latest()?)?;
+        }
+        history.extend(prepared.past(known_until)?);
+    }
     let settings = BisectSettings {
         min_effect,
         seed: args.seed,
@@ -253,6 +268,7 @@ async fn carry_out(args: &BisectArgs, cancel: Cancel) -> Result<Exit, Stop> {
         builds: 0,
         asking,
         prepared,
+        known_until,
     };
     if args.dry_run {
         return Ok(work.dry_run(&line.commits, &history));
@@ -294,6 +310,8 @@ struct Work<'a> {
     /// Where a matrix measures: what is asked of it, and the line of commits as its versions.
     asking: Option<Asking>,
     prepared: Option<Prepared>,
+    /// The last session whose samples were known before.
+    known_until: i64,
 }
 
 /// How a search of one line ended.
@@ -424,7 +442,7 @@ impl Work<'_> {
             commits = inside;
             if let Some(asking) = &self.asking {
                 let prepared = asking.prepare(&commits).await?;
-                past = prepared.past()?;
+                past = prepared.past(self.known_until)?;
                 self.prepared = Some(prepared);
             }
         }
@@ -442,7 +460,8 @@ impl Work<'_> {
     ) -> Result<Searched, Stop> {
         if let Some(prepared) = &self.prepared {
             let own = std::mem::replace(search, Bisection::new(1, self.settings, &[]));
-            let (own, why, answer) = prepared.search(own, commits, self.runs).await?;
+            let journal = &mut self.journal;
+            let (own, why, answer) = prepared.search(own, commits, journal, self.runs).await?;
             *search = own;
             *reasons = why;
             return Ok(answer.map_or(Searched::Interrupted, Searched::Answer));
@@ -554,10 +573,8 @@ impl Work<'_> {
         }
         let mut entry = Entry {
             commit: commit.to_owned(),
-            value: None,
-            failed: None,
-            is_untestable: false,
             seconds: output.duration.as_secs_f64(),
+            ..Entry::default()
         };
         let last_words = || {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -9,10 +9,11 @@ use super::line::{FILE_BYTES_MAX, LineCommit};
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
 use crate::cli::show::Stop;
+use crate::machine::host::local::blocking;
 use crate::machine::host::{FileOp, FileReply, Host, HostErrorKind};
 
-/// A line of the state: how one measurement ended.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// A line of the state: how one measurement ended, or what was found out beside.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Entry {
     pub commit: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,10 +24,18 @@ pub struct Entry {
     /// The command said that this commit cannot be measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_untestable: bool,
+    #[serde(default)]
     pub seconds: f64,
+    /// No measurement: this commit is the same bytes as `commit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alike: Option<String>,
+    /// No measurement: what a matrix has stored up to this session was known when the bisection began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_until: Option<i64>,
 }
 
 /// What was measured so far, in a file of its own for each question.
+#[derive(Default)]
 pub struct Journal {
     pub path: PathBuf,
     pub text: String,
@@ -77,21 +86,49 @@ impl Journal {
 
     /// Durable before it is believed.
     pub async fn add(&mut self, host: &dyn Host, entry: &Entry) -> Result<(), Stop> {
+        self.append(entry)?;
+        write(host, &self.path, &self.text).await
+    }
+
+    /// As [`Journal::add`], on this machine and this thread.
+    pub fn add_here(&mut self, entry: &Entry) -> Result<(), Stop> {
+        self.append(entry)?;
+        blocking::file(replaced(&self.path, &self.text))?;
+        Ok(())
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), Stop> {
         let line = serde_json::to_string(entry)
             .map_err(|error| Stop::message(format!("a measurement cannot be kept: {error}")))?;
         self.text.push_str(&line);
         self.text.push('\n');
-        write(host, &self.path, &self.text).await
+        Ok(())
+    }
+
+    /// The session up to which what a matrix has stored counts as known before; `latest` where the bisection begins.
+    pub fn known_until(&mut self, latest: i64) -> Result<i64, Stop> {
+        if let Some(known) = self.stored.front().and_then(|entry| entry.known_until) {
+            self.stored.pop_front();
+            return Ok(known);
+        }
+        self.add_here(&Entry {
+            known_until: Some(latest),
+            ..Entry::default()
+        })?;
+        Ok(latest)
     }
 }
 
 pub async fn write(host: &dyn Host, path: &Path, text: &str) -> Result<(), Stop> {
-    let op = FileOp::Replace {
-        path: path.to_owned(),
-        bytes: text.as_bytes().to_vec(),
-    };
-    match host.files(vec![op]).await.pop() {
+    match host.files(vec![replaced(path, text)]).await.pop() {
         Some(Err(error)) => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+fn replaced(path: &Path, text: &str) -> FileOp {
+    FileOp::Replace {
+        path: path.to_owned(),
+        bytes: text.as_bytes().to_vec(),
     }
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::journal::{Entry, Journal};
 use super::line::LineCommit;
 use crate::base::diag::{Diagnostic, Sources, suggest};
-use crate::base::sample::Better;
+use crate::base::sample::{Better, Sample};
 use crate::base::units::{count, show_si};
 use crate::cli::load::{Loaded, Targets, load};
 use crate::cli::session::settings;
@@ -31,6 +32,8 @@ pub struct Asking {
     /// Without versions.
     pub common: Common,
     pub metric: Option<String>,
+    /// Texts that diagnostics point into.
+    pub sources: Rc<RefCell<Sources>>,
 }
 
 /// A line of commits as versions of the matrix.
@@ -50,10 +53,13 @@ pub struct Prepared {
 }
 
 impl Asking {
+    fn loaded(&self, common: &Common) -> Result<Loaded, Stop> {
+        load(common, &mut self.sources.borrow_mut())
+    }
+
     /// The subject's repository.
     pub fn repository(&self) -> Result<String, Stop> {
-        let mut sources = Sources::default();
-        let loaded = loaded(&self.common, &mut sources)?;
+        let loaded = self.loaded(&self.common)?;
         loaded
             .repository(self.common.repo.as_deref())
             .ok_or_else(|| {
@@ -67,7 +73,7 @@ impl Asking {
 
     /// What the matrix says of the smallest change that matters between versions.
     pub fn min_effect(&self) -> Result<Option<f64>, Stop> {
-        let loaded = loaded(&self.common, &mut Sources::default())?;
+        let loaded = self.loaded(&self.common)?;
         let mut compares = loaded.matrix.compares.iter();
         let compare = compares.find(|compare| compare.axis.value == "version");
         Ok(compare.map(|compare| compare.min_effect))
@@ -110,7 +116,7 @@ impl Asking {
             }),
             ..self.common.clone()
         };
-        let loaded = loaded(&common, &mut Sources::default())?;
+        let loaded = self.loaded(&common)?;
         let looked = loaded.look(&common).await?;
         let label = |commit: &LineCommit| {
             let id = commit.git.as_ref().map(|git| &git.id);
@@ -202,10 +208,6 @@ fn several_cells(cells: usize, names: BTreeSet<String>) -> Stop {
     Diagnostic::error(problem).help(help).into()
 }
 
-fn loaded(common: &Common, sources: &mut Sources) -> Result<Loaded, Stop> {
-    load(common, sources)
-}
-
 impl Prepared {
     /// Which direction of the metric is better.
     pub fn better(&self) -> Option<Better> {
@@ -222,8 +224,21 @@ impl Prepared {
         format!("{} {} {metric}", matrix.name, self.cell)
     }
 
-    /// What is stored: commits of the line with their values. Commits that share a run step have it once.
-    pub fn past(&self) -> Result<Vec<(usize, f64)>, Stop> {
+    /// The latest session that has samples of the line; 0 where none has.
+    pub fn latest(&self) -> Result<i64, Stop> {
+        let sessions = self.stored()?.into_iter().map(|(_, sample)| sample.session);
+        Ok(sessions.max().unwrap_or(0))
+    }
+
+    /// What was stored up to a session: commits of the line with their values.
+    pub fn past(&self, until: i64) -> Result<Vec<(usize, f64)>, Stop> {
+        let stored = self.stored()?.into_iter();
+        let past = stored.filter(|(_, sample)| sample.session <= until);
+        Ok(past.map(|(at, sample)| (at, sample.value)).collect())
+    }
+
+    /// Samples of commits of the line. Those of a run step that commits share are the first one's.
+    fn stored(&self) -> Result<Vec<(usize, Sample)>, Stop> {
         let store = self.store.borrow();
         let planner = self.loaded.planner(&self.common, &self.looked);
         let plan = planner
@@ -231,14 +246,14 @@ impl Prepared {
             .map_err(crate::run::execute::RunError::from)?;
         let samples = Samples::of(&plan, &store)?;
         let metric = &self.loaded.matrix.metrics[self.metric].name;
-        let (mut past, mut seen) = (Vec::new(), BTreeSet::new());
+        let (mut stored, mut seen) = (Vec::new(), BTreeSet::new());
         for (at, run) in runs_of_labels(&plan, &self.labels).into_iter().enumerate() {
             if let Some(run) = run.filter(|run| seen.insert(*run)) {
                 let series = samples.get(run, metric);
-                past.extend(series.samples.iter().map(|sample| (at, sample.value)));
+                stored.extend(series.samples.iter().map(|sample| (at, *sample)));
             }
         }
-        Ok(past)
+        Ok(stored)
     }
 
     /// One session: builds and measures until the search of this line is over. `runs`: of searches before.
@@ -247,6 +262,7 @@ impl Prepared {
         &self,
         search: Bisection,
         commits: &[LineCommit],
+        journal: &mut Journal,
         runs: usize,
     ) -> Result<
         (
@@ -264,7 +280,12 @@ impl Prepared {
         let driver = Rc::new(RefCell::new(Driver {
             search,
             metric: self.metric,
+            ids: commits.iter().map(|commit| commit.id.clone()).collect(),
             told: commits.iter().map(tell).collect(),
+            journal: std::mem::take(journal),
+            alike: Vec::new(),
+            noted: BTreeSet::new(),
+            lost: None,
             runs,
             began: Instant::now(),
             reasons: BTreeMap::new(),
@@ -292,13 +313,19 @@ impl Prepared {
         let tally = done?.tally;
         let driver =
             Rc::try_unwrap(driver).map_err(|_| Stop::message("the search is still under way"))?;
+        let mut driver = driver.into_inner();
+        *journal = std::mem::take(&mut driver.journal);
         let Driver {
             search,
             reasons,
             answer,
             stuck,
+            lost,
             ..
-        } = driver.into_inner();
+        } = driver;
+        if let Some(stop) = lost {
+            return Err(stop);
+        }
         if let (Some(end), false) = (stuck, tally.interrupted) {
             let which = if end == 0 { "good" } else { "bad" };
             let why = reasons.get(&end).map_or("", String::as_str);
@@ -334,18 +361,27 @@ impl Progress for Builds {
             } => {
                 say(&format!("      build of {version} failed: {error}"));
             }
+            Event::Waiting { machine, holder } => {
+                say(&format!("waiting for `{machine}`: {holder}"))
+            }
             Event::Cleaned { machine, what } => say(&format!("put away on `{machine}`: {what}")),
             _ => {}
         }
     }
 }
 
-/// Passes results to the search, and says them.
+/// Passes results to the search, keeps and says them.
 struct Driver {
     search: Bisection,
     metric: usize,
+    ids: Vec<String>,
     /// The short id and the subject of each commit.
     told: Vec<(String, String)>,
+    journal: Journal,
+    /// Commits that are the same bytes, found while the journal still tells what was known when.
+    alike: Vec<(usize, usize)>,
+    /// Those that were told.
+    noted: BTreeSet<(usize, usize)>,
     runs: usize,
     /// When the commit was asked for.
     began: Instant,
@@ -354,66 +390,167 @@ struct Driver {
     answer: Option<Box<BisectAnswer>>,
     /// The end that cannot be measured.
     stuck: Option<usize>,
+    /// A result could not be kept: the search ends.
+    lost: Option<Stop>,
 }
 
 impl Driver {
-    fn tell(&self, at: usize, what: &str) {
+    fn place(&self, id: &str) -> Option<usize> {
+        self.ids.iter().position(|own| own == id)
+    }
+
+    /// Tells the search of what the journal has next; false where it has no more.
+    fn replay(&mut self) -> bool {
+        let Some(entry) = self.journal.stored.pop_front() else {
+            return false;
+        };
+        let Some(at) = self.place(&entry.commit) else {
+            return true;
+        };
+        match entry.alike.as_deref().map(|other| self.place(other)) {
+            Some(Some(other)) => {
+                self.noted.insert((at, other));
+                self.search.set_alike(at, other);
+            }
+            Some(None) => {}
+            None => {
+                self.feed(at, &entry);
+            }
+        }
+        true
+    }
+
+    /// Whether the journal has a pair of alike commits of this line next: others are of a branch that comes later.
+    fn is_alike_next(&self) -> bool {
+        let Some(entry) = self.journal.stored.front() else {
+            return false;
+        };
+        let is_here = |id: &str| self.place(id).is_some();
+        entry.alike.as_deref().is_some_and(is_here) && is_here(&entry.commit)
+    }
+
+    /// Returns how the measurement ended, in words.
+    fn feed(&mut self, at: usize, entry: &Entry) -> String {
+        match (entry.value, entry.is_untestable) {
+            (Some(value), _) => {
+                self.search.on_value(at, value, entry.seconds);
+                show_si(value)
+            }
+            (None, true) => {
+                let reason = entry.failed.clone().unwrap_or_default();
+                self.search.on_untestable(at);
+                self.reasons.insert(at, reason.clone());
+                reason
+            }
+            (None, false) => {
+                let reason = entry.failed.clone().unwrap_or_default();
+                let end = match self.search.on_failure(at) {
+                    true => "; tried again",
+                    false => "; left out",
+                };
+                self.reasons.insert(at, reason.clone());
+                reason + end
+            }
+        }
+    }
+
+    fn note(&mut self, at: usize, entry: Entry) {
+        let entry = Entry {
+            commit: self.ids[at].clone(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            ..entry
+        };
+        self.keep(&entry);
+        let what = self.feed(at, &entry);
         let (short, subject) = &self.told[at];
         let runs = self.runs + self.search.runs();
         say(&format!("{runs:>4}  {short} {what:<10} {subject}"));
     }
 
-    fn failed(&mut self, at: usize, reason: &str) {
-        let end = match self.search.on_failure(at) {
-            true => "; tried again",
-            false => "; left out",
-        };
-        self.reasons.insert(at, reason.to_owned());
-        self.tell(at, &format!("{reason}{end}"));
+    fn keep(&mut self, entry: &Entry) {
+        if let Err(stop) = self.journal.add_here(entry) {
+            self.lost.get_or_insert(stop);
+        }
+    }
+
+    fn note_alike(&mut self, a: usize, b: usize) {
+        if !self.noted.insert((a, b)) {
+            return;
+        }
+        self.keep(&Entry {
+            commit: self.ids[a].clone(),
+            alike: Some(self.ids[b].clone()),
+            ..Entry::default()
+        });
+        self.search.set_alike(a, b);
     }
 }
 
 impl CommitSearch for Driver {
     fn next(&mut self) -> Option<usize> {
-        if self.answer.is_some() || self.stuck.is_some() {
+        if self.answer.is_some() || self.stuck.is_some() || self.lost.is_some() {
             return None;
         }
-        self.began = Instant::now();
-        match self.search.next_step() {
-            BisectStep::Measure(at) => return Some(at),
-            BisectStep::Answer(answer) => self.answer = Some(answer),
-            BisectStep::Stuck(end) => self.stuck = Some(end),
+        loop {
+            let is_replayed = self.journal.stored.is_empty();
+            if is_replayed {
+                for (a, b) in std::mem::take(&mut self.alike) {
+                    self.note_alike(a, b);
+                }
+            } else if self.is_alike_next() {
+                self.replay();
+                continue;
+            }
+            self.began = Instant::now();
+            match self.search.next_step() {
+                BisectStep::Measure(at) if is_replayed => return Some(at),
+                // What was measured then is known, whether it is what would be asked for now or not.
+                BisectStep::Measure(_) => self.replay(),
+                BisectStep::Answer(answer) => {
+                    self.answer = Some(answer);
+                    return None;
+                }
+                BisectStep::Stuck(end) => {
+                    self.stuck = Some(end);
+                    return None;
+                }
+            };
         }
-        None
     }
 
     fn set_alike(&mut self, a: usize, b: usize) {
-        self.search.set_alike(a, b);
+        match self.journal.stored.is_empty() {
+            true => self.note_alike(a, b),
+            false => self.alike.push((a, b)),
+        }
     }
 
     fn on(&mut self, at: usize, sample: &Result<Vec<Option<f64>>, String>) {
-        match sample {
+        let (value, failed) = match sample {
             Ok(values) => match values.get(self.metric).copied().flatten() {
-                Some(value) => {
-                    self.search
-                        .on_value(at, value, self.began.elapsed().as_secs_f64());
-                    self.tell(at, &show_si(value));
-                }
-                None => self.failed(at, "the metric was not in the output"),
+                Some(value) => (Some(value), None),
+                None => (None, Some("the metric was not in the output".to_owned())),
             },
-            Err(reason) => self.failed(at, reason),
-        }
+            Err(reason) => (None, Some(reason.clone())),
+        };
+        self.note(
+            at,
+            Entry {
+                value,
+                failed,
+                ..Entry::default()
+            },
+        );
     }
 
     fn on_build_failure(&mut self, at: usize, of_version: bool) {
-        let reason = "its build failed";
-        match of_version {
-            true => {
-                self.search.on_untestable(at);
-                self.reasons.insert(at, reason.to_owned());
-                self.tell(at, reason);
-            }
-            false => self.failed(at, reason),
-        }
+        self.note(
+            at,
+            Entry {
+                failed: Some("its build failed".to_owned()),
+                is_untestable: of_version,
+                ..Entry::default()
+            },
+        );
     }
 }
