@@ -126,6 +126,7 @@ impl BisectArgs {
                 state: self.state.clone(),
                 repeat: None,
                 seconds: None,
+                machines: Vec::new(),
                 seed: self.seed,
                 json: self.json,
             },
