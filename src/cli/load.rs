@@ -71,6 +71,9 @@ impl Loaded {
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
         let machines = self.machines(&versions).await?;
+        for reason in machines.unreachable().values() {
+            say(&format!("warning: {reason}; its cells are left out"));
+        }
         machines.look_at_artifacts(&self.artifacts).await?;
         Ok(Targets {
             machines,
@@ -156,6 +159,16 @@ impl Loaded {
     }
 
     fn choice<'a>(&self, common: &'a Common, looked: &Targets) -> CellChoice<'a> {
+        // Nothing is known of a machine that is away: neither what is stored holds, nor what is to be done.
+        let unreachable: Vec<&String> = looked.machines.unreachable().keys().collect();
+        let place = self
+            .matrix
+            .axis("machine")
+            .map(|axis| self.matrix.axes[axis].span);
+        let reachable = place.filter(|_| !unreachable.is_empty()).and_then(|place| {
+            let text = format!("machine not in {unreachable:?}");
+            self.matrix.engine.expr(&text, place).ok()
+        });
         CellChoice {
             preset: common.preset.as_deref(),
             versions: match common.versions.is_empty() && common.against.is_none() {
@@ -163,7 +176,7 @@ impl Loaded {
                 false => looked.versions.labels(),
             },
             against: looked.against.clone(),
-            only: self.only.clone(),
+            only: self.only.iter().cloned().chain(reachable).collect(),
             seed: common.seed,
         }
     }

@@ -172,6 +172,8 @@ pub struct Shown {
     is_left_behind: bool,
     /// A required hook failed.
     is_hook_failed: bool,
+    /// A machine could not be reached: its cells are left out.
+    is_machine_away: bool,
 }
 
 pub fn run(args: RunArgs) -> Exit {
@@ -219,6 +221,7 @@ pub fn compare(args: CompareArgs) -> Exit {
                 ran: false,
                 is_left_behind: false,
                 is_hook_failed: false,
+                is_machine_away: false,
             })
         }
         (None, false) => block_on(compare_stored(&args, &mut sources)),
@@ -258,6 +261,7 @@ async fn compare_stored(args: &CompareArgs, sources: &mut Sources) -> Result<Sho
         ran: false,
         is_left_behind: false,
         is_hook_failed: false,
+        is_machine_away: false,
     })
 }
 
@@ -394,6 +398,7 @@ pub async fn measured(
         looked.machines = loaded.machines(&looked.versions).await?;
         install::check(&loaded.matrix, &looked.machines, false).await?;
     }
+    let is_machine_away = !looked.machines.unreachable().is_empty();
     // Before the store is looked up: events of an earlier run must not be taken for this one's.
     let progress = progress(events)?;
     let store = RefCell::new(Store::open(&loaded.state)?);
@@ -432,6 +437,7 @@ pub async fn measured(
             ran: false,
             is_left_behind: false,
             is_hook_failed: false,
+            is_machine_away,
         });
     }
     let mut left_out = LeftOut::default();
@@ -493,6 +499,7 @@ pub async fn measured(
         ran: true,
         is_left_behind,
         is_hook_failed: ending.failed.get(),
+        is_machine_away,
     })
 }
 
@@ -629,7 +636,9 @@ pub fn exit_of(result: &Shown) -> Exit {
     let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
-        _ if result.is_left_behind || result.is_hook_failed => Exit::Failed,
+        _ if result.is_left_behind || result.is_hook_failed || result.is_machine_away => {
+            Exit::Failed
+        }
         _ if !report.measured_anything() && report.failed.is_empty() => Exit::Nothing,
         _ if !report.failed.is_empty() => Exit::Failed,
         _ if report.has_gating_regression() => Exit::Regression,
@@ -736,6 +745,8 @@ pub fn same_choice(common: &Common) -> Vec<String> {
         ("--state", state),
         ("--seed", seed),
     ];
+    let machines = common.machines.iter().map(ToString::to_string);
+    options.extend(machines.map(|machine| ("--machine", Some(machine))));
     let versions = common.versions.iter().cloned();
     options.extend(versions.map(|version| ("--version", Some(version))));
     let given = options

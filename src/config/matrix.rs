@@ -1,6 +1,7 @@
 //! The declared matrix: what a matrix file says, with the place of each thing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use super::hook::HookDecl;
@@ -104,6 +105,14 @@ impl Matrix {
             .collect();
         if !values.is_empty() {
             axis.values = values;
+            let is_placed = |machine: &MachineDecl| places.iter().any(|it| it.name == machine.name);
+            self.machines.retain(is_placed);
+            self.includes.retain(|include| {
+                include
+                    .values
+                    .iter()
+                    .all(|(name, _)| name.value != "machine")
+            });
             for preset in &mut self.presets {
                 preset.axes.retain(|(name, _)| name.value != "machine");
             }
@@ -117,6 +126,16 @@ pub struct MachinePlace {
     pub name: String,
     /// None: the machine that `matrix` runs on.
     pub target: Option<SshTarget>,
+}
+
+/// As it is parsed.
+impl fmt::Display for MachinePlace {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match &self.target {
+            Some(target) => write!(f, "{}={target}", self.name),
+            None => write!(f, "{}=local", self.name),
+        }
+    }
 }
 
 impl MachinePlace {

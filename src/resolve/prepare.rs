@@ -30,7 +30,11 @@ const CONTENT_FILES_MAX: usize = 10_000;
 const SOCKETS_BYTES_MAX: usize = 16 << 20;
 
 /// The machines of a plan, by name.
-pub struct Machines(BTreeMap<String, Machine>);
+pub struct Machines {
+    looked: BTreeMap<String, Machine>,
+    /// Those that could not be reached, with the reason.
+    unreachable: BTreeMap<String, String>,
+}
 
 /// One machine, looked at.
 pub struct Machine {
@@ -118,6 +122,7 @@ impl Machines {
         options: &PrepareOptions<'_>,
     ) -> Result<Machines, HostError> {
         let mut machines = BTreeMap::new();
+        let mut unreachable = BTreeMap::new();
         for name in names {
             let Some(declared) = matrix.machine(name) else {
                 continue;
@@ -151,7 +156,13 @@ impl Machines {
                         Some(target) => connect::ssh(name, target, owner(options.state))?,
                         None => connect::local(name, options.lock.clone())?,
                     };
-                    let looked = look_at(host, matrix, versions, options).await?;
+                    let looked = match look_at(host, matrix, versions, options).await {
+                        Err(error) if error.kind == HostErrorKind::Lost => {
+                            unreachable.insert(name.clone(), error);
+                            continue;
+                        }
+                        looked => looked?,
+                    };
                     Machine {
                         via: declared.via,
                         quiet_wait: declared.quiet_wait,
@@ -163,7 +174,18 @@ impl Machines {
             };
             machines.insert(name.clone(), machine);
         }
-        Ok(Machines(machines))
+        match unreachable.pop_first() {
+            // There is nothing to do without any.
+            Some((_, error)) if machines.is_empty() => Err(error),
+            first => Ok(Machines {
+                looked: machines,
+                unreachable: first
+                    .into_iter()
+                    .chain(unreachable)
+                    .map(|(name, error)| (name, error.message))
+                    .collect(),
+            }),
+        }
     }
 
     /// Machines of these names through hosts that are given, instead of those that the matrix declares.
@@ -177,13 +199,16 @@ impl Machines {
         for (name, host) in hosts {
             machines.insert(name, look_at(host, matrix, &[], options).await?);
         }
-        Ok(Machines(machines))
+        Ok(Machines {
+            looked: machines,
+            unreachable: BTreeMap::new(),
+        })
     }
 
     /// Makes so many measurements at the same time.
     #[cfg(test)]
     pub fn set_slots(&mut self, name: &str, slots: usize) {
-        if let Some(machine) = self.0.get_mut(name) {
+        if let Some(machine) = self.looked.get_mut(name) {
             machine.slots = slots;
         }
     }
@@ -198,7 +223,7 @@ impl Machines {
 
     /// Gives a machine what its profile asks of it.
     pub fn set_profile(&mut self, name: &str, profile: Resolved) {
-        if let Some(machine) = self.0.get_mut(name) {
+        if let Some(machine) = self.looked.get_mut(name) {
             let view = MachineView {
                 profile: Some(profile),
                 ..MachineView::clone(&machine.view())
@@ -227,12 +252,17 @@ impl Machines {
         turns
     }
 
+    /// Machines that could not be reached, with the reason.
+    pub fn unreachable(&self) -> &BTreeMap<String, String> {
+        &self.unreachable
+    }
+
     pub fn get(&self, name: &str) -> Option<&Machine> {
-        self.0.get(name)
+        self.looked.get(name)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Machine)> {
-        self.0
+        self.looked
             .iter()
             .map(|(name, machine)| (name.as_str(), machine))
     }

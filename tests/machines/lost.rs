@@ -208,3 +208,21 @@ fn a_killed_agent_is_told_and_the_other_machine_goes_on() {
     assert_eq!(machines.count(SAMPLES), 20);
     assert_nothing_is_left(&machines, 1);
 }
+
+#[test]
+#[ignore = "needs root: tests/all.sh runs it"]
+fn a_machine_that_is_away_is_told_and_the_other_one_is_measured() {
+    let machines = Machines::start(2);
+    machines.write_matrix(&matrix(2, 2, 2, 0.1));
+    machines.script("cut", &["1"]);
+    let ran = machines.run();
+    let told = in_one_line(&printed(&ran));
+    assert_eq!(ran.status.code(), Some(3), "{told}");
+    assert!(told.contains("cannot reach machine `lab1`"), "{told}");
+    assert!(told.contains("its cells are left out"), "{told}");
+    assert_eq!(machines.count(SAMPLES), 4);
+    machines.script("restore", &["1"]);
+    let ran = machines.run();
+    assert!(ran.status.success(), "{}", printed(&ran));
+    assert_eq!(machines.count(SAMPLES), 8);
+}

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
-use crate::machines::{Machines, printed};
+use crate::machines::{Machines, exists, printed};
 
 /// Each measurement prints where it ran, and when it began and ended on the clock that all machines here share.
 const MATRIX: &str = r#"
@@ -101,4 +102,60 @@ fn machines_are_measured_side_by_side_and_one_thing_at_a_time() {
         machines.count("SELECT count(*) FROM attempt WHERE kind = 'run'"),
         36
     );
+}
+
+#[test]
+#[ignore = "needs root: tests/all.sh runs it"]
+fn versions_are_built_on_each_machine() {
+    let machines = Machines::start(2);
+    let repo = machines.file("repo");
+    fs::create_dir(&repo).unwrap();
+    let git = |words: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=T", "-c", "user.email=t@example.org"]);
+        let ran = git.arg("-C").arg(&repo).args(words).output().unwrap();
+        assert!(ran.status.success(), "{words:?}: {ran:?}");
+    };
+    git(&["init", "-q", "-b", "main"]);
+    for value in [1, 2] {
+        fs::write(repo.join("tool"), format!("#!/bin/sh\necho v={value}\n")).unwrap();
+        git(&["add", "."]);
+        git(&["commit", "-q", "-m", "value"]);
+        git(&["tag", &format!("v{value}")]);
+    }
+    machines.write_matrix(&format!(
+        r#"
+[matrix]
+name = "built"
+[subject.git]
+repo = "{}"
+[build]
+run = ["sh -c 'hostname > {{{{ src }}}}/../built-on; cp {{{{ src }}}}/tool tool; chmod 755 tool'"]
+artifacts = ["tool"]
+[machines.lab1]
+via = "ssh"
+host = "lab1"
+[machines.lab2]
+via = "ssh"
+host = "lab2"
+[run]
+command = ["{{{{ bin }}}}/tool"]
+parser = {{ kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }}
+repeat = 2
+[metrics.v]
+better = "lower"
+"#,
+        repo.display()
+    ));
+    let words = ["run", "MATRIX", "--version", "v1", "--version", "v2"];
+    let ran = machines.matrix(&words).output().unwrap();
+    assert!(ran.status.success(), "{}", printed(&ran));
+    let sql = "SELECT count(*) FROM sample JOIN attempt ON attempt.id = sample.attempt WHERE 'v' || CAST(value AS INTEGER) = version";
+    assert_eq!(machines.count(sql), 8);
+    for machine in 1..=2 {
+        let found = machines.inside(machine, "cat $(find /root/.cache -name built-on)");
+        assert_eq!(found.trim(), format!("lab{machine}"));
+        machines.assert_idle(machine);
+    }
+    assert!(!exists(&machines.file(".matrix/build")));
 }
