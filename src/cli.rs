@@ -207,6 +207,8 @@ pub enum Format {
     Text,
     Json,
     Markdown,
+    /// JUnit XML, for CI systems
+    Junit,
     /// The columns of LKP's tables
     Lkp,
     /// The columns of mmtests' tables

@@ -1,8 +1,8 @@
 //! The check against tables that LKP and mmtests printed, where they are at hand.
 
 use matrix::base::sample::Better;
-use matrix::judge::table::{lkp_change, mmtests_percent, mmtests_verdict};
 use matrix::judge::verdict::{Question, Summary, Verdict, compare_summaries};
+use matrix::report::table::{lkp_change, mmtests_percent, mmtests_verdict};
 
 /// Printed tables of both systems, where they are at hand: the printed base and new stand for all
 /// numbers that print alike, one pair of which must give the printed change; and no row is

@@ -852,8 +852,8 @@ mod power {
 
 mod table {
     use matrix::base::sample::Better;
-    use matrix::judge::table::*;
     use matrix::judge::verdict::Verdict;
+    use matrix::report::table::*;
 
     #[test]
     fn lkp_columns() {

@@ -74,6 +74,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("clap_complete", &["cli"]),
     ("miette", &["report/"]),
     ("comfy_table", &["report/"]),
+    ("quick_junit", &["report/junit"]),
     ("blake3", &["base/key", "machine/host"]),
     ("csv", &["edge/csv", "report/csv"]),
     (

@@ -96,6 +96,15 @@ pub fn without_long_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(lines.collect::<Vec<_>>().join("\n"))
 }
 
+/// As [`printable`], on one line: line feeds and tabs are shown too.
+pub fn line(text: &str) -> String {
+    let shown = printable(text);
+    match shown.contains(['\n', '\t']) {
+        true => shown.replace('\n', "\\n").replace('\t', "\\t"),
+        false => shown.into_owned(),
+    }
+}
+
 /// As [`printable`], of bytes: those that are not UTF-8 are shown as `\xff`.
 pub fn printable_bytes(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use clap::Args;
 
 use super::load::load;
+use super::run::{Extent, block_on, stored_report};
 use super::session::SelectionArgs;
 use super::show::{self, Stop};
 use super::{Common, Exit};
 use crate::base::diag::Sources;
 use crate::plan::commands::{Places, show_words};
 use crate::plan::explain::{Explanation, explain as explain_cell};
+use crate::report::samples::strips;
 use crate::resolve::lookup;
 use crate::verdicts::document::Document;
 
@@ -20,6 +22,9 @@ pub struct ExplainArgs {
     common: Common,
     /// The cell's name, such as `bs=4k,cache=none`; axes with one value need not be named
     cell: String,
+    /// Show the samples of its comparisons: both sides as strips over one scale, the higher the bar the more samples
+    #[arg(long)]
+    samples: bool,
 }
 
 pub fn explain(args: ExplainArgs) -> Exit {
@@ -31,6 +36,18 @@ pub fn explain(args: ExplainArgs) -> Exit {
             } else {
                 show::out(&text(&explanation));
             }
+            if args.samples && !args.common.json {
+                let extent = Extent {
+                    samples: true,
+                    ..Extent::default()
+                };
+                match block_on(stored_report(&args.common, extent, &mut sources)) {
+                    Ok(report) => {
+                        show::out(&strips(&report, &explanation.cell, show::style()));
+                    }
+                    Err(stop) => return show::stopped(&stop, &sources, false),
+                }
+            }
             Exit::Fine
         }
         Err(stop) => show::stopped(&stop, &sources, args.common.json),
@@ -39,7 +56,7 @@ pub fn explain(args: ExplainArgs) -> Exit {
 
 fn explained(args: &ExplainArgs, sources: &mut Sources) -> Result<Explanation, Stop> {
     let loaded = load(&args.common, sources)?;
-    let looked = super::run::block_on(loaded.look(&args.common))?;
+    let looked = block_on(loaded.look(&args.common))?;
     let store = loaded.store()?;
     let world = loaded.world(&looked, store.as_ref())?;
     let plan = loaded.plan(&args.common, &looked, &world)?;

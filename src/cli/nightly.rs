@@ -12,7 +12,7 @@ use clap::Args;
 use super::calibrate::NIGHTLY;
 use super::load::{Loaded, load};
 use super::machine::this_machine;
-use super::run::{Extent, Shown, block_on, exit_of, measured};
+use super::run::{Extent, FailOn, Shown, block_on, exit_of, measured};
 use super::session::SelectionArgs;
 use super::show::{self, Stop};
 use super::{Common, Exit, gc};
@@ -412,7 +412,7 @@ impl Night<'_> {
             &mut sources,
         )
         .await?;
-        match exit_of(&shown) {
+        match exit_of(&shown, FailOn::Any) {
             // Whether it is new is not said by it.
             Exit::Regression => self.ends_with(Exit::Fine),
             exit => self.ends_with(exit),

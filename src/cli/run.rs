@@ -25,7 +25,7 @@ use crate::machine::host::{Cancel, MachineIdentity};
 use crate::plan::commands::show_words;
 use crate::plan::dag::Plan;
 use crate::report::text::Style;
-use crate::report::{columns, pivot, rows, template, text};
+use crate::report::{columns, junit, pivot, rows, template, text};
 use crate::resolve::lookup;
 use crate::resolve::lookup::Failed;
 use crate::resolve::prepare::Machines;
@@ -85,6 +85,9 @@ struct OutputOptions {
     /// How the result is shown
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Which regressions make the exit status 1: `any` that gates, or only `new` ones, which no earlier session found
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = FailOn::Any)]
+    fail_on: FailOn,
     /// A minijinja template to fill instead of `hooks/compare.md.jinja`
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
@@ -92,6 +95,12 @@ struct OutputOptions {
     layout: LayoutOptions,
     #[command(flatten)]
     rows: RowOptions,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailOn {
+    New,
+    Any,
 }
 
 /// Which rows of the verdicts are shown, and in which order.
@@ -319,6 +328,8 @@ pub fn stored_failures(plan: &Plan, store: Option<&Store>) -> Result<Vec<Failed>
 pub struct Extent {
     /// Monitors that moved.
     pub monitors: bool,
+    /// The samples that comparisons rest on.
+    pub samples: bool,
     /// All that lets a report stand by itself: samples, history, logs of failures, commands.
     pub whole: bool,
     /// A session has ended: what it found is noted.
@@ -328,6 +339,7 @@ pub struct Extent {
 impl Extent {
     pub const WHOLE: Extent = Extent {
         monitors: true,
+        samples: true,
         whole: true,
         is_noted: false,
     };
@@ -335,9 +347,13 @@ impl Extent {
     fn of(common: &Common, faces: &OutputOptions) -> Extent {
         let whole = common.json
             || faces.template.is_some()
-            || matches!(faces.format, Format::Json | Format::Markdown);
+            || matches!(
+                faces.format,
+                Format::Json | Format::Markdown | Format::Junit
+            );
         Extent {
             monitors: whole || faces.format == Format::Lkp,
+            samples: whole,
             whole,
             is_noted: false,
         }
@@ -367,7 +383,7 @@ pub fn judge(
     }
     let preset = common.preset.as_deref();
     let mut past = ComparisonContext::read(plan, store, &samples, preset)?;
-    past.keeps_samples = extent.whole;
+    past.keeps_samples = extent.samples;
     let mut report = report::report(plan, samples, &past, failed)?;
     context::add(&mut report, plan, store, extent.monitors)?;
     details::add(&mut report, plan, store, &looked.versions, preset)?;
@@ -578,7 +594,7 @@ fn finish(
         Ok(result) => result,
         Err(stop) => return show::stopped(&stop, sources, json),
     };
-    let exit = exit_of(&result);
+    let exit = exit_of(&result, faces.fail_on);
     let compared: Vec<String> = result
         .report
         .verdicts
@@ -605,7 +621,19 @@ fn finish(
     } else if faces.format == Format::Markdown || faces.template.is_some() {
         match markdown(report, common, faces) {
             Ok(text) => show::out(&text),
-            Err(stop) => return show::stopped(&stop, sources, json),
+            Err(stop) => {
+                // The result is not lost for a broken template.
+                show::out(&text::report(report, show::style()));
+                return show::stopped(&stop, sources, json);
+            }
+        }
+    } else if faces.format == Format::Junit {
+        match junit::junit(report) {
+            Ok(text) => show::out(&text),
+            Err(error) => {
+                let problem = format!("this result cannot be written as JUnit XML: {error}");
+                return show::stopped(&Stop::message(problem), sources, json);
+            }
         }
     } else {
         let style = Style {
@@ -632,7 +660,7 @@ fn finish(
 }
 
 /// How a verb ends that gives this.
-pub fn exit_of(result: &Shown) -> Exit {
+pub fn exit_of(result: &Shown, fail_on: FailOn) -> Exit {
     let report = &result.report;
     match result.report {
         _ if result.interrupted => Exit::Interrupted,
@@ -641,7 +669,8 @@ pub fn exit_of(result: &Shown) -> Exit {
         }
         _ if !report.measured_anything() && report.failed.is_empty() => Exit::Nothing,
         _ if !report.failed.is_empty() => Exit::Failed,
-        _ if report.has_gating_regression() => Exit::Regression,
+        _ if report.has_gating_regression() && fail_on == FailOn::Any => Exit::Regression,
+        _ if report.has_new_regression() => Exit::Regression,
         _ => Exit::Fine,
     }
 }
@@ -681,12 +710,14 @@ fn markdown(report: &Report, common: &Common, faces: &OutputOptions) -> Result<S
             })?;
             (path.display().to_string(), text)
         }
-        None => (
-            "the shipped template".to_owned(),
-            template::MARKDOWN.to_owned(),
-        ),
+        None => {
+            let shipped = template::markdown(report);
+            return shipped
+                .map_err(|reason| Stop::message(format!("the shipped template: {reason}")));
+        }
     };
-    template::render(&text, report).map_err(|reason| Stop::message(format!("{name}: {reason}")))
+    template::render(&text, report, report.verdicts.len().max(report.cells.len()))
+        .map_err(|reason| Stop::message(format!("{name}: {reason}")))
 }
 
 /// What one would want to do next, in words that can be pasted into a shell.

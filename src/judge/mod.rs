@@ -11,6 +11,5 @@ pub mod permutation;
 pub mod place;
 pub mod power;
 pub mod stats;
-pub mod table;
 pub mod trend;
 pub mod verdict;

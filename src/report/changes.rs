@@ -2,16 +2,19 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::Cell;
+use comfy_table::{Cell, CellAlignment, ColumnConstraint};
 
+use super::plot::levels;
 use super::text::{
-    BREAK, Style, accepted_line, arrow, breakable, dropped, fit, in_one_unit, lines, more, table,
-    value,
+    BREAK, Style, accepted_line, arrow, breakable, commit_line, dropped, fit, in_one_unit, lines,
+    more, table, value,
 };
+use crate::base::printable::line;
 use crate::base::units::{count, show_ratio};
 use crate::judge::changepoint::ChangeKind;
 use crate::judge::history::ChangeStanding;
 use crate::judge::verdict::Verdict;
+use crate::verdicts::parts::CommitRow;
 use crate::verdicts::report::AcceptedRow;
 use crate::verdicts::series::{
     Cause, CellChange, Course, Effect, FileChange, FileChanges, History, MatrixChanges,
@@ -124,6 +127,7 @@ pub fn causes_text(found: &MatrixChanges, style: Style) -> String {
     }
     more(found.causes.len(), LINES_MAX, &mut out);
     for cause in found.causes.iter().take(LINES_MAX) {
+        told_commit(&cause.commit, &found.commits, &mut out);
         for told in &cause.surroundings {
             let id = cause.id.map_or("-".to_owned(), |id| id.to_string());
             let _ = writeln!(out, "change {id}: possible cause: {told}");
@@ -190,16 +194,29 @@ pub fn history_text(history: &History, style: Style) -> String {
             count(values.len(), "point"),
             value(last.copied(), &course.unit),
         );
-        let _ = writeln!(out, "  {}", sparkline(&values, width));
+        let at: Vec<usize> = course.changes.iter().map(|change| change.index).collect();
+        let plot = match is_one_cell {
+            true => levels(&values, &at, &course.unit, width),
+            false => String::new(),
+        };
+        match plot.is_empty() {
+            true => {
+                let _ = writeln!(out, "  {}", sparkline(&values, width));
+            }
+            false => plot.lines().for_each(|row| {
+                let _ = writeln!(out, "  {row}");
+            }),
+        }
         if let Some([low, high]) = course.modes {
             let [low, high] = [low, high].map(|level| value(Some(level), &course.unit));
             let _ = writeln!(out, "  goes to and fro between two modes, {low} and {high}");
         }
         for change in &course.changes {
             change_line(change, &mut out);
+            told_commit(&change.commit, &history.commits, &mut out);
         }
         if is_one_cell {
-            points(course, style, &mut out);
+            points(course, &history.commits, style, &mut out);
         }
     }
     more(history.series.len(), LINES_MAX, &mut out);
@@ -230,8 +247,43 @@ fn change_line(change: &CellChange, out: &mut String) {
     standing(change, out);
 }
 
-fn points(course: &Course, style: Style, out: &mut String) {
-    let mut rows = table(style, &["  ", "version", "measured", "median", "n"], 3);
+/// The commit at which a change most likely is.
+fn told_commit(hash: &Option<String>, commits: &[CommitRow], out: &mut String) {
+    let commit = hash
+        .as_ref()
+        .and_then(|hash| commits.iter().find(|it| it.hash == *hash));
+    if let Some(commit) = commit {
+        let _ = writeln!(out, "    {}", commit_line(commit));
+    }
+}
+
+/// Characters of a commit's subject in a table.
+const SUBJECT_CHARS_MAX: usize = 50;
+
+fn points(course: &Course, commits: &[CommitRow], style: Style, out: &mut String) {
+    let header = ["  ", "version", "measured", "median", "n", "commit"];
+    let mut rows = table(style, &header, 3);
+    if let Some(column) = rows.column_mut(5) {
+        column.set_cell_alignment(CellAlignment::Left);
+    }
+    let subject = |hash: &Option<String>| {
+        let commit = commits.iter().find(|it| Some(&it.hash) == hash.as_ref())?;
+        let subject = line(&commit.subject);
+        let subject: String = match subject.chars().nth(SUBJECT_CHARS_MAX) {
+            Some(_) => subject
+                .chars()
+                .take(SUBJECT_CHARS_MAX)
+                .chain(['…'])
+                .collect(),
+            None => subject,
+        };
+        Some(format!("{} {subject}", commit.short()))
+    };
+    if course.points.iter().all(|point| point.commit.is_none())
+        && let Some(column) = rows.column_mut(5)
+    {
+        column.set_constraint(ColumnConstraint::Hidden);
+    }
     let skipped = course.points.len().saturating_sub(LINES_MAX);
     for (index, point) in course.points.iter().enumerate().skip(skipped) {
         let changed = course.changes.iter().any(|change| change.index == index);
@@ -241,12 +293,13 @@ fn points(course: &Course, style: Style, out: &mut String) {
             Cell::new(&point.at),
             Cell::new(value(point.value, &course.unit)),
             Cell::new(point.n),
+            Cell::new(subject(&point.commit).unwrap_or_default()),
         ]);
         for told in &point.differences {
             rows.add_row(vec![Cell::new(""), Cell::new(""), Cell::new(told)]);
         }
     }
-    fit(&mut rows, style, &[(2, ' ')], &[]);
+    fit(&mut rows, style, &[(2, ' '), (5, ' ')], &[5]);
     out.push_str(&lines(&rows));
 }
 

@@ -1,16 +1,17 @@
 //! The tables that a terminal shows: they fit its width.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::ops::Deref;
 
 use comfy_table::{Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 
-use crate::base::printable::{Mark, marked, printable, styled};
+use crate::base::printable::{Mark, line, marked, styled};
 use crate::base::sample::Better;
 use crate::base::units::{FACTOR_MIN, count, show_factor, show_ratio, show_value};
 use crate::judge::verdict::Verdict;
 use crate::verdicts::context::MonitorsRow;
+use crate::verdicts::parts::CommitRow;
 use crate::verdicts::report::{AcceptedRow, Report, VerdictRow};
 
 /// Rows of one table; the rest is counted.
@@ -169,9 +170,102 @@ pub fn report(report: &Report, style: Style) -> String {
         let _ = writeln!(below, "\n{left_out}");
     }
     beside(report, &mut below);
+    versions(report, &mut below);
+    since_last(report, &mut below);
     let _ = writeln!(below, "\n{}", summary(report));
     out.push_str(&wrapped(&below, style));
     out
+}
+
+/// Commits that are told below a table.
+const COMMITS_MAX: usize = 20;
+/// Findings of a kind that are told.
+const FINDINGS_MAX: usize = 10;
+
+/// What the versions are that were compared, the latest commit last.
+fn versions(report: &Report, out: &mut String) {
+    let sides = report.verdicts.iter().filter(|row| row.axis == "version");
+    let compared: BTreeSet<&String> = sides.flat_map(|row| row.commits.iter().flatten()).collect();
+    let commits = report
+        .commits
+        .iter()
+        .filter(|it| compared.contains(&it.hash));
+    let commits: Vec<&CommitRow> = commits.collect();
+    if commits.is_empty() {
+        return;
+    }
+    out.push_str("\ncommits:\n");
+    let skipped = commits.len().saturating_sub(COMMITS_MAX);
+    if skipped > 0 {
+        let _ = writeln!(out, "  … {} before these", count(skipped, "commit"));
+    }
+    for commit in &commits[skipped..] {
+        let _ = writeln!(out, "  {}", commit_line(commit));
+    }
+}
+
+/// `v2 = 1a2b3c4d5e6f block: write numbers (A, 2026-11-30)`; of a version that is called by its hash without the name.
+pub fn commit_line(commit: &CommitRow) -> String {
+    let names = commit
+        .versions
+        .iter()
+        .filter(|name| !commit.hash.starts_with(name.as_str()));
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    let name = match names.is_empty() {
+        true => String::new(),
+        false => format!("{} = ", names.join(", ")),
+    };
+    let by = match commit.author.is_empty() {
+        true => String::new(),
+        false => {
+            let day = commit.date.split('T').next().unwrap_or("");
+            format!(" ({}, {day})", commit.author)
+        }
+    };
+    line(&format!("{name}{} {}{by}", commit.short(), commit.subject))
+}
+
+/// What is new, still there and gone since the session before.
+fn since_last(report: &Report, out: &mut String) {
+    let Some(since) = &report.since_last else {
+        return;
+    };
+    let kinds = [
+        ("new", &since.new),
+        ("still there", &since.still),
+        ("gone", &since.gone),
+    ];
+    let any = kinds.iter().any(|(_, rows)| !rows.is_empty());
+    let Some(session) = since.session.filter(|_| any) else {
+        return;
+    };
+    let told: Vec<String> = kinds
+        .iter()
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(word, rows)| format!("{} {word}", rows.len()))
+        .collect();
+    let _ = writeln!(
+        out,
+        "\nchanges since session {session}: {}",
+        told.join(", ")
+    );
+    for (word, rows) in kinds.iter().filter(|(word, _)| *word != "still there") {
+        for row in rows.iter().take(FINDINGS_MAX) {
+            let change = row.ratio.map_or("-".to_owned(), show_ratio);
+            let cell = match row.cell.is_empty() {
+                true => String::new(),
+                false => format!(" of {}", row.cell),
+            };
+            let _ = writeln!(
+                out,
+                "  {word}: {} {change}{cell} ({} → {})",
+                row.metric, row.baseline, row.candidate
+            );
+        }
+        if rows.len() > FINDINGS_MAX {
+            let _ = writeln!(out, "  … and {} more {word}", rows.len() - FINDINGS_MAX);
+        }
+    }
 }
 
 fn failures(report: &Report, out: &mut String) {
@@ -341,12 +435,12 @@ fn verdicts(report: &Report, style: Style, out: &mut String) {
         let (change, interval) = in_one_unit(row.comparison.ratio, row.comparison.ci95);
         table.add_row(vec![
             verdict_cell(row),
-            Cell::new(breakable(&printable(&without(&row.cell, &shared)))),
-            Cell::new(printable(&match &common {
+            Cell::new(breakable(&line(&without(&row.cell, &shared)))),
+            Cell::new(line(&match &common {
                 Some(_) => row.candidate.clone(),
                 None => format!("{}: {} → {}", row.axis, row.baseline, row.candidate),
             })),
-            Cell::new(format!("{} {}", row.metric, arrow(row.better))),
+            Cell::new(format!("{} {}", line(&row.metric), arrow(row.better))),
             Cell::new(value(row.baseline_median, &row.unit)),
             Cell::new(value(row.candidate_median, &row.unit)),
             Cell::new(change),

@@ -403,6 +403,12 @@ impl Report {
         rows.any(|row| row.gate && row.comparison.verdict == Verdict::Regression)
     }
 
+    /// A regression that must not pass, and that no earlier session found.
+    pub fn has_new_regression(&self) -> bool {
+        let mut rows = self.verdicts.iter();
+        rows.any(|row| row.rank() == 0 && row.standing != Some(FindingStanding::Still))
+    }
+
     /// Samples were found for anything at all.
     pub fn measured_anything(&self) -> bool {
         let measured = |row: &VerdictRow| row.comparison.verdict != Verdict::NothingMeasured;

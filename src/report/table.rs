@@ -2,7 +2,7 @@
 
 use crate::base::sample::Better;
 
-use super::verdict::Verdict;
+use crate::judge::verdict::Verdict;
 
 /// One side of a row: a mean of repetitions and their relative standard deviation, a fraction.
 #[derive(Clone, Copy, Debug, PartialEq)]
