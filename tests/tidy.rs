@@ -61,7 +61,7 @@ const OUTSIDE: [&str; 3] = ["std::fs", "std::process::Command", "std::process::S
 const NOT_FOR_FACES: [&str; 5] = ["plan", "machine", "edge", "resolve", "run"];
 
 /// Outside crates that have one home each.
-const HOMES: [(&str, &[&str]); 15] = [
+const HOMES: [(&str, &[&str]); 16] = [
     ("lettre", &["report/mail"]),
     ("postcard", &["machine/"]),
     ("toml", &["config/"]),
