@@ -252,6 +252,20 @@ fn certain_keys(value: &Value) -> BTreeSet<String> {
     keys
 }
 
+/// The keys of one document without what the other cannot tell of: of lists that are empty there, and of what a
+/// machine happens to be like.
+fn comparable(keys: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
+    let is_told = |key: &&String| {
+        let lists = key.match_indices("[]").map(|(at, _)| &key[..at]);
+        let mut empty = lists.filter(|list| {
+            let items = format!("{list}[]");
+            other.contains(*list) && !other.iter().any(|key| key.starts_with(&items))
+        });
+        !key.starts_with(".machines[].values.") && empty.next().is_none()
+    };
+    keys.iter().filter(is_told).cloned().collect()
+}
+
 #[test]
 fn documents_have_the_documented_keys() {
     let place = Place::new();
@@ -324,7 +338,9 @@ fn documents_have_the_documented_keys() {
         let example = &blocks(&docs, &format!("json {label}"))[0];
         let example: Value = serde_json::from_str(example)
             .unwrap_or_else(|error| panic!("the example `{label}` is no JSON: {error}"));
-        assert_eq!(certain_keys(&example), certain_keys(document), "{label}");
+        let (documented, found) = (certain_keys(&example), certain_keys(document));
+        let known = comparable(&documented, &found);
+        assert_eq!(known, comparable(&found, &documented), "{label}");
         assert_eq!(document["format"], 2, "{label}");
     }
     let todo: Value = serde_json::from_str(&blocks(&docs, "json plan-whole")[0]).unwrap();
