@@ -133,6 +133,9 @@ pub struct Common {
     /// One more version, which the others are compared with
     #[arg(long, value_name = "REV")]
     pub against: Option<String>,
+    /// Of a range `A..B`, only the commits on the first-parent line of B, without what was merged
+    #[arg(long)]
+    pub first_parent: bool,
     /// The subject's repository, a path (never written to) or a URL, instead of the matrix's own
     #[arg(long, value_name = "PATH|URL")]
     pub repo: Option<String>,

@@ -459,3 +459,214 @@ fn a_kept_folder_is_not_a_version_s_fault() {
     assert_eq!(built[0]["version"], "killed");
     assert!(built[0]["error"].is_null(), "{built:?}");
 }
+
+/// A matrix whose measurements log what the program holds.
+fn told(git: &str, build: &str) -> String {
+    format!(
+        r#"
+        [subject.git]
+        repo  = "nowhere"
+        {git}
+        [build]
+        artifacts = ["prog"]
+        {build}
+        [run]
+        command = ["sh", "-c", "cat $0 >> $TMPDIR/log; echo v=1", "{{{{ bin }}}}/prog"]
+        parser  = {{ kind = "regex", pattern = '(?P<name>\w+)=(?P<value>\S+)' }}
+        [metrics.v]
+        better = "higher"
+        "#
+    )
+}
+
+/// Measures versions once each; what their programs hold, sorted.
+fn programs(lab: &Lab, repo: &Repo, versions: &[&str]) -> (Ran, Vec<String>) {
+    let mut words = vec!["--repo".to_owned(), repo.path()];
+    for version in versions {
+        words.extend(["--version".to_owned(), (*version).to_owned()]);
+    }
+    words.extend(["--repeat", "1"].map(str::to_owned));
+    let _ = fs::remove_file(lab.path("log"));
+    let ran = run(lab, &words);
+    let mut log = lab.log();
+    log.sort_unstable();
+    (ran, log)
+}
+
+#[test]
+fn a_recipe_knows_its_commit_and_no_repository_around_it() {
+    let repo = Repo::new();
+    repo.write("src", "x");
+    let id = repo.commit("one");
+    let lab = Lab::new(&told(
+        "",
+        r#"run = [["sh", "-c", "{ echo $0 $1; git rev-parse --show-toplevel 2>&1 || true; } > prog", "{{ commit }}", "{{ commit_date }}"]]"#,
+    ));
+    // The state folder is inside a repository of its own.
+    let mut init = Command::new("git");
+    let init = init.args(["init", "-q"]).arg(lab.path(".")).status();
+    assert!(init.unwrap().success());
+    let (ran, log) = programs(&lab, &repo, &["main"]);
+    ran.assert_code(0);
+    assert_eq!(log[0], format!("{id} 2024-01-01T00:00:00Z"));
+    assert!(log[1].contains("not a git repository"), "{log:?}");
+}
+
+#[test]
+fn recipes_by_era() {
+    let repo = Repo::new();
+    for (tag, file) in [
+        ("v1", "Makefile"),
+        ("v2", "configure"),
+        ("v3", "meson.build"),
+        ("v4", "Cargo.toml"),
+    ] {
+        repo.write(file, tag);
+        repo.commit(tag);
+        repo.git(&["tag", tag]);
+        if tag == "v1" {
+            repo.git(&["branch", "stable-1"]);
+        }
+    }
+    // A commit of the old era that is younger than all.
+    repo.git(&["checkout", "-q", "stable-1"]);
+    repo.write("fix", "fix");
+    repo.commit("v1.1");
+    repo.git(&["tag", "v1.1"]);
+    let recipe = |name: &str| format!(r#"run = ["sh -c 'echo {name} > prog'"]"#);
+    let variants = format!(
+        r#"
+        {}
+        [[build.variant]]
+        until = "v1"
+        {}
+        [[build.variant]]
+        when = "has('meson.build') and not has('Cargo.*')"
+        {}
+        [[build.variant]]
+        since = "v4"
+        {}
+        "#,
+        recipe("other"),
+        recipe("make"),
+        recipe("meson"),
+        recipe("cargo")
+    );
+    let lab = Lab::new(&told("", &variants));
+    let versions = ["v1", "v1.1", "v2", "v3", "v4"];
+    let (ran, log) = programs(&lab, &repo, &versions);
+    ran.assert_code(0);
+    // `v1` and `v1.1` have the same bytes, and are measured once.
+    assert_eq!(log, ["cargo", "make", "meson", "other"]);
+    assert_eq!(ran.events("build_done").len(), 5);
+
+    // Another recipe for one era builds that one anew.
+    lab.write(&told("", &variants.replace("echo meson", "echo ninja")));
+    let (ran, log) = programs(&lab, &repo, &versions);
+    ran.assert_code(0);
+    assert_eq!(log, ["ninja"]);
+    assert_eq!(ran.events("build_done").len(), 1);
+
+    let (ran, _) = {
+        lab.write(&told(
+            "",
+            &variants.replace("has('meson.build')", "had('x')"),
+        ));
+        programs(&lab, &repo, &["v1"])
+    };
+    ran.assert_code(2);
+    assert!(
+        ran.stderr.contains("`had` is not declared"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn submodules_are_checked_out_at_the_pins_of_the_commit() {
+    let (repo, keymaps, other) = (Repo::new(), Repo::new(), Repo::new());
+    keymaps.write("map", "old\n");
+    let old = keymaps.commit("old");
+    keymaps.write("map", "new\n");
+    let new = keymaps.commit("new");
+    other.write("x", "x\n");
+    let gone = other.commit("x");
+    let pin = |path: &str, id: &str| {
+        let entry = format!("160000,{id},{path}");
+        repo.git(&["update-index", "--add", "--cacheinfo", &entry]);
+    };
+    let commit = |tag: &str| {
+        repo.git(&["commit", "-q", "--allow-empty", "-m", tag]);
+        repo.git(&["tag", tag]);
+    };
+    let modules = |url: &str| {
+        let module = |path: &str, url: &str| {
+            format!("[submodule \"{path}\"]\n\tpath = {path}\n\turl = {url}\n")
+        };
+        repo.write(
+            ".gitmodules",
+            &(module("ui/keymaps", url) + &module("roms/big", "https://nowhere.invalid/x")),
+        );
+        repo.write("ui/main", "main");
+        repo.git(&["add", ".gitmodules", "ui/main"]);
+    };
+    modules(&keymaps.path());
+    pin("ui/keymaps", &old);
+    pin("roms/big", &gone);
+    commit("old");
+    pin("ui/keymaps", &new);
+    commit("new");
+    repo.write("docs", "docs");
+    repo.git(&["add", "docs"]);
+    commit("docs");
+    // A pin that is nowhere.
+    pin("ui/keymaps", &gone);
+    commit("lost");
+    // It became a part of the sources.
+    repo.git(&["rm", "-q", "--cached", "ui/keymaps"]);
+    repo.write("ui/maps", "own\n");
+    repo.git(&["add", "ui/maps"]);
+    commit("own");
+
+    let recipe = r#"run = [["sh", "-c", "cd $0; { cat ui/keymaps/* || cat ui/maps; ls roms/big ui/keymaps; } 2>/dev/null | xargs echo > $OLDPWD/prog", "{{ src }}"]]"#;
+    let lab = Lab::new(&told("paths = [\"ui/**\"]", recipe));
+    let (ran, log) = programs(&lab, &repo, &["old", "new", "docs", "lost", "own"]);
+    ran.assert_code(3);
+    // What is outside of `paths` is left alone; one that is gone leaves nothing.
+    assert_eq!(
+        log,
+        [
+            "new roms/big: ui/keymaps: map",
+            "old roms/big: ui/keymaps: map",
+            "own roms/big:"
+        ]
+    );
+    let built = ran.events("build_done");
+    // Before anything is built, by its name.
+    assert_eq!(built[0]["version"], "lost", "{built:?}");
+    let error = built[0]["error"].as_str().unwrap();
+    assert!(
+        error.starts_with("the submodule `ui/keymaps` (at ")
+            && error.contains("[subject.git] submodules"),
+        "{error}"
+    );
+    let versions: Vec<_> = built[1..]
+        .iter()
+        .map(|it| it["version"].as_str().unwrap())
+        .collect();
+    assert_eq!(versions, ["old", "new", "own"]);
+
+    // A mirror is named: it has what was lost.
+    let named = format!(
+        "paths = [\"ui/main\"]\nsubmodules = {{ \"ui/keymaps\" = \"{}\" }}",
+        other.path()
+    );
+    lab.write(&told(&named, recipe));
+    let (ran, log) = programs(&lab, &repo, &["lost", "old"]);
+    assert_eq!(log, ["x roms/big: ui/keymaps: x"], "{}", ran.stderr);
+    let old = ran.events("build_done");
+    assert!(
+        old[0]["error"].as_str().unwrap().contains("`ui/keymaps`"),
+        "{old:?}"
+    );
+}

@@ -117,6 +117,7 @@ fn a_machine_is_entered_once_however_many_questions_are_asked() {
         versions: &versions,
         against: None,
         repo: Some(&repo.path()),
+        first_parent: false,
     };
     let resolved = Versions::resolve(&matrix, &wanted, folder.path(), &state).unwrap();
     let names: Vec<String> = matrix.machines.iter().map(|it| it.name.clone()).collect();

@@ -63,6 +63,7 @@ impl Loaded {
             versions: &common.versions,
             against: common.against.as_deref(),
             repo: common.repo.as_deref(),
+            first_parent: common.first_parent,
         };
         let versions = Versions::resolve(&self.matrix, &wanted, &self.folder, &self.state)
             .map_err(|error| Stop::message(error.to_string()))?;

@@ -783,7 +783,8 @@ pub fn same_choice(common: &Common) -> Vec<String> {
     let given = options
         .into_iter()
         .filter_map(|(name, value)| Some([name.to_owned(), value?]));
-    given.flatten().collect()
+    let first_parent = common.first_parent.then(|| "--first-parent".to_owned());
+    given.flatten().chain(first_parent).collect()
 }
 
 #[cfg(test)]

@@ -319,8 +319,22 @@ impl<'a> Checker<'a> {
             self.template(template, &[], 0);
         }
         if let Some(build) = &matrix.build {
-            for argv in &build.run {
-                self.argv(argv, &["src", "jobs", "dir", "here", "cpus", "commit"], 0);
+            let names = [
+                "src",
+                "jobs",
+                "dir",
+                "here",
+                "cpus",
+                "commit",
+                "commit_date",
+            ];
+            for argv in build.commands() {
+                self.argv(argv, &names, 0);
+            }
+            for when in build.variants.iter().filter_map(|it| it.when.as_ref()) {
+                for mention in when.mentions.iter().filter(|it| *it != "has") {
+                    self.undeclared(mention, when.span, vec!["has"]);
+                }
             }
         }
         let in_setup = [
@@ -330,6 +344,7 @@ impl<'a> Checker<'a> {
             "here",
             "cpus",
             "commit",
+            "commit_date",
             "free_port",
         ];
         for (index, setup) in matrix.setups.iter().enumerate() {
@@ -354,6 +369,7 @@ impl<'a> Checker<'a> {
             "here",
             "cpus",
             "commit",
+            "commit_date",
             "free_port",
         ];
         for argv in matrix.run.commands() {

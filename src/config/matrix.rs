@@ -170,6 +170,9 @@ pub struct GitSubject {
     pub repo: At<String>,
     /// What can change a result; empty means everything.
     pub paths: Vec<Pattern>,
+    /// Submodules that are checked out, by path, each with the address or path of its repository. Those under
+    /// [`GitSubject::paths`] are too, from where the commit itself says.
+    pub submodules: BTreeMap<String, At<String>>,
 }
 
 /// A part of the sources that can change only some cells.
@@ -182,7 +185,10 @@ pub struct Affects {
 /// How a version is built.
 #[derive(Clone, Debug)]
 pub struct Build {
+    /// The recipe of commits that no variant is for.
     pub run: Vec<Argv>,
+    /// Recipes of commits: the first one that is for a commit counts.
+    pub variants: Vec<BuildVariant>,
     /// Paths below the build directory that are kept.
     pub artifacts: Vec<At<String>>,
     /// Regular expressions of what differs from build to build and changes no result, such as a
@@ -192,6 +198,35 @@ pub struct Build {
     /// Each build begins in an empty directory.
     pub clean: bool,
     pub span: Span,
+}
+
+/// A recipe of some commits. All that is declared must hold.
+#[derive(Clone, Debug)]
+pub struct BuildVariant {
+    /// For this commit and those that contain it.
+    pub since: Option<At<String>>,
+    /// For this commit and those that do not contain it.
+    pub until: Option<At<String>>,
+    /// Of the files of the commit: `has('meson.build')`.
+    pub when: Option<Expr>,
+    pub run: Vec<Argv>,
+    pub span: Span,
+}
+
+impl Build {
+    /// The recipe of a variant, by number; None: where no variant is for a commit.
+    pub fn recipe(&self, variant: Option<usize>) -> &[Argv] {
+        match variant {
+            Some(variant) => self.variants.get(variant).map_or(&[], |it| &it.run),
+            None => &self.run,
+        }
+    }
+
+    /// The commands of all recipes.
+    pub fn commands(&self) -> impl Iterator<Item = &Argv> {
+        let variants = self.variants.iter().flat_map(|variant| &variant.run);
+        self.run.iter().chain(variants)
+    }
 }
 
 /// What a machine must have before anything starts.

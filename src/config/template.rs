@@ -63,6 +63,16 @@ impl Context {
         self.0.extend(other.0);
     }
 
+    /// `name('text')`, a question that is answered with true or false.
+    pub fn set_question(
+        &mut self,
+        name: &str,
+        answer: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) {
+        let function = Value::from_function(move |text: String| answer(&text));
+        self.0.insert(name.to_owned(), function);
+    }
+
     /// `name.field`.
     pub fn set_field(&mut self, name: &str, field: &str, value: impl Into<Value>) {
         let fields = self

@@ -26,7 +26,35 @@ pub struct Places {
     /// TCP ports on which somebody listens, ascending.
     pub used_ports: Vec<u16>,
     /// Which commits the versions are, by label.
-    pub commits: BTreeMap<String, String>,
+    pub commits: BTreeMap<String, CommitName>,
+}
+
+/// What recipes and commands can say of a commit. It is a name, no input: commits with the same sources share
+/// what was built of one of them.
+#[derive(Clone, Debug, Default)]
+pub struct CommitName {
+    /// The whole hash.
+    pub id: String,
+    /// The committer's, as `2026-01-31T12:00:00Z`.
+    pub date: String,
+}
+
+impl CommitName {
+    fn put_into(&self, context: &mut Context) {
+        context.set("commit", self.id.as_str());
+        context.set("commit_date", self.date.as_str());
+    }
+}
+
+/// Where and of what a build is made.
+pub struct BuildPlace<'a> {
+    pub src: &'a str,
+    pub dir: &'a str,
+    /// Processors that it may use.
+    pub jobs: usize,
+    pub commit: &'a CommitName,
+    /// The `[[build.variant]]` of the commit, by number.
+    pub variant: Option<usize>,
 }
 
 /// Where `{{ free_port }}` looks: above the ports that Linux hands out by itself.
@@ -254,23 +282,25 @@ impl Plan<'_> {
         Ok(units)
     }
 
-    /// The commands of a build step. `jobs`: processors of the machine.
-    pub fn build_commands(
-        &self,
-        build: u32,
-        src: &str,
-        dir: &str,
-        jobs: usize,
-    ) -> Result<Vec<Words>, Diagnostic> {
+    /// The commands of a build step.
+    pub fn build_commands(&self, build: u32, place: &BuildPlace) -> Result<Vec<Words>, Diagnostic> {
         let cell = self.steps.builds.steps[build as usize].cell;
         let mut context = Context::default();
-        context.set("src", src);
-        context.set("dir", dir);
-        context.set("jobs", jobs);
+        context.set("src", place.src);
+        context.set("dir", place.dir);
+        context.set("jobs", place.jobs);
         context.set("here", self.matrix.here.as_str());
-        context.set("cpus", jobs);
-        let commands = self.matrix.build.iter().flat_map(|build| &build.run);
+        context.set("cpus", place.jobs);
+        place.commit.put_into(&mut context);
+        let declared = self.matrix.build.as_ref();
+        let commands = declared.map_or(&[][..], |build| build.recipe(place.variant));
+        if commands.is_empty() {
+            return Err(Diagnostic::error(
+                "no `[[build.variant]]` is for this commit, and `[build]` has no `run`",
+            ));
+        }
         commands
+            .iter()
             .map(|argv| self.argv(argv, cell, &context))
             .collect()
     }
@@ -288,7 +318,9 @@ impl Plan<'_> {
         let version = self.cells.axis("version");
         let label = version.map(|axis| self.cells.label(self.cells.cell(cell as usize), axis));
         let commit = label.and_then(|label| places.commits.get(label));
-        context.set("commit", commit.map_or("", String::as_str));
+        commit
+            .unwrap_or(&CommitName::default())
+            .put_into(&mut context);
         set_seconds(&mut context, self.seconds);
         for (setup, step) in self.setups_of(cell) {
             let name = &self.matrix.setups[setup].name.value;

@@ -80,7 +80,7 @@ fn commands(matrix: &Matrix) -> impl Iterator<Item = (&Argv, bool)> {
     let setups = matrix.setups.iter();
     let of_setups = setups.flat_map(|setup| setup.run.iter().chain(&setup.service));
     let measured = matrix.run.commands().chain(of_setups);
-    let builds = matrix.build.iter().flat_map(|build| &build.run);
+    let builds = matrix.build.iter().flat_map(|build| build.commands());
     measured
         .map(|argv| (argv, true))
         .chain(builds.map(|argv| (argv, false)))

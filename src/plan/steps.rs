@@ -13,7 +13,7 @@ use super::scope::Scope;
 use crate::base::diag::Diagnostic;
 use crate::base::input::InputTexts;
 use crate::base::key::Key;
-use crate::config::matrix::{Argv, INSTALLED, Matrix, ParserDecl, Setup};
+use crate::config::matrix::{Argv, Build, INSTALLED, Matrix, ParserDecl, Setup};
 use crate::config::template::{Context, Template};
 
 /// Digests that come from the world, given to the planner as values.
@@ -33,6 +33,10 @@ pub trait Digests {
     /// A part of the sources of a version: what the rule `[[affects]]` of this number names, or what
     /// none of them does.
     fn source(&self, version: &str, affects: Option<usize>) -> Key;
+    /// The number of the `[[build.variant]]` that is for a version, if one is.
+    fn variant(&self, _version: &str) -> Option<usize> {
+        None
+    }
     /// What a build gave, if that is stored.
     fn artifact(&self, build: Key) -> Option<Key>;
 }
@@ -189,6 +193,7 @@ pub fn placeholders(matrix: &Matrix, seconds: f64) -> Context {
         "cpus",
         "free_port",
         "commit",
+        "commit_date",
     ] {
         context.set(name, format!("\u{1}{name}"));
     }
@@ -305,15 +310,7 @@ impl<'a> Maker<'a> {
         let matrix = self.matrix;
         let build = matrix.build.as_ref()?;
         let mut inputs = Inputs::new(self.scope());
-        for (index, argv) in build.run.iter().enumerate() {
-            inputs.words(
-                &format!("{BUILD} command {}", index + 1),
-                argv,
-                self.placeholders,
-            );
-            let what = format!("{BUILD} command {}", index + 1);
-            self.content(&mut inputs, &what, argv, WordPlace::Later);
-        }
+        self.recipes(&mut inputs, build);
         let artifacts: Vec<&str> = build.artifacts.iter().map(|a| a.value.as_str()).collect();
         inputs.constant(&format!("{BUILD} artifacts"), artifacts.join(" "));
         let volatile: Vec<&str> = build.volatile.iter().map(|v| v.value.as_str()).collect();
@@ -356,6 +353,28 @@ impl<'a> Maker<'a> {
             );
         }
         Some(inputs)
+    }
+
+    /// The commands of a build. Each version has one recipe, so that names need not tell them apart: a recipe that
+    /// becomes a variant keeps what it built.
+    fn recipes(&self, inputs: &mut Inputs<'a>, build: &'a Build) {
+        let (cells, digests) = (self.cells, self.digests);
+        let version = self.version.first().copied();
+        let label = move |cell: &[u16]| version.map_or("", |axis| cells.label(cell, axis));
+        let more: &[usize] = match build.variants.is_empty() {
+            true => &[],
+            false => &self.version,
+        };
+        let is_only = build.variants.is_empty();
+        let variants = std::iter::once(None).chain((0..build.variants.len()).map(Some));
+        for variant in variants {
+            let is_of = move |cell: &[u16]| Ok(is_only || digests.variant(label(cell)) == variant);
+            for (index, argv) in build.recipe(variant).iter().enumerate() {
+                let what = format!("{BUILD} command {}", index + 1);
+                inputs.words_where(&what, argv, self.placeholders, more, is_of);
+                self.content_where(inputs, &what, argv, WordPlace::Later, more, is_of);
+            }
+        }
     }
 
     fn subjects(&self) -> Result<Subjects, Diagnostic> {

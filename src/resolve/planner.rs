@@ -172,6 +172,10 @@ impl Digests for NotedDigests<'_> {
         self.world.source(version, affects)
     }
 
+    fn variant(&self, version: &str) -> Option<usize> {
+        self.world.variant(version)
+    }
+
     fn artifact(&self, build: Key) -> Option<Key> {
         let artifact = self.world.artifact(build);
         self.builds.borrow_mut().insert(build, artifact);

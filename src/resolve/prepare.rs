@@ -313,7 +313,7 @@ async fn look_at(
     let state = facts.state.unwrap_or_else(|| options.state.to_owned());
     let commits = versions.iter().filter_map(|version| {
         let commit = version.commit.as_ref()?;
-        Some((version.label.clone(), commit.id.to_string()))
+        Some((version.label.clone(), commit.name()))
     });
     let places = Places {
         commits: commits.collect(),

@@ -1,18 +1,22 @@
 //! The versions of a run: which commits they are, and what of their sources counts.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::base::diag::At;
 use crate::base::key::{Key, KeyHasher};
 use crate::base::pattern::Pattern;
-use crate::config::matrix::{INSTALLED, Matrix};
+use crate::config::matrix::{BuildVariant, INSTALLED, Matrix};
+use crate::config::template::{Context, Expr};
 use crate::config::value::AxisValue;
 use crate::edge::artifact::Artifacts;
 use crate::edge::git::files;
 use crate::edge::git::{
-    Commit, CommitPosition, GitError, Oid, Repository, VersionSource, VersionSpec, parse_version,
+    Commit, CommitPosition, GitError, NeededSubmodule, Oid, Repository, SubmoduleSources,
+    VersionSource, VersionSpec, parse_version,
 };
 use crate::edge::store::{Position, Store, StoreError};
 use crate::plan::steps::Digests;
@@ -55,6 +59,11 @@ pub struct Versions {
     repository: Option<RefCell<Repository>>,
     /// Digests of parts of the sources, by label in cell names.
     sources: HashMap<(String, Option<usize>), Key>,
+    /// The variant of the build for each version that has one, by label in cell names.
+    variants: HashMap<String, usize>,
+    /// Of ranges.
+    first_parent: bool,
+    submodules: SubmoduleSources,
     /// Odd things that do not stop anything.
     pub warnings: Vec<String>,
 }
@@ -68,6 +77,8 @@ pub struct VersionRequest<'a> {
     pub against: Option<&'a str>,
     /// Instead of the matrix's own repository.
     pub repo: Option<&'a str>,
+    /// Of a range, only the commits on the first-parent line of its end.
+    pub first_parent: bool,
 }
 
 /// A version cannot be had. Each message names the remedy.
@@ -94,6 +105,13 @@ impl Versions {
             list: Vec::new(),
             repository: None,
             sources: HashMap::new(),
+            variants: HashMap::new(),
+            first_parent: wanted.first_parent,
+            submodules: SubmoduleSources {
+                folder: folder.to_owned(),
+                mirrors: state.join("mirrors"),
+                timeout: NETWORK_TIMEOUT,
+            },
             warnings: Vec::new(),
         };
         for text in wanted
@@ -113,6 +131,7 @@ impl Versions {
             )));
         }
         versions.digest(matrix)?;
+        versions.choose_variants(matrix)?;
         Ok(versions)
     }
 
@@ -231,7 +250,7 @@ impl Versions {
         Ok(match &spec.source {
             VersionSource::Revision(revision) => vec![(label(), repository.resolve(revision)?)],
             VersionSource::Range(range) => {
-                let commits = repository.range(range)?;
+                let commits = repository.range(range, self.first_parent)?;
                 commits
                     .into_iter()
                     .map(|c| (c.id.short().to_owned(), c))
@@ -283,6 +302,13 @@ impl Versions {
             return Ok(());
         };
         let mut repository = repository.borrow_mut();
+        // The pins of submodules that are named count, wherever these are.
+        let named = git.submodules.keys().map(|path| Pattern::parse(path));
+        let named: Vec<Pattern> = named.filter_map(Result::ok).collect();
+        let counting = match git.paths.is_empty() {
+            true => Vec::new(),
+            false => [git.paths.clone(), named].concat(),
+        };
         let ruled: Vec<Pattern> = matrix
             .affects
             .iter()
@@ -291,9 +317,9 @@ impl Versions {
         for Version { label, commit, .. } in &self.list {
             let Some(commit) = commit else { continue };
             let cell_label = AxisValue::text(label).label();
-            let rest = repository.tree_digest_without(&commit.id, &git.paths, &ruled)?;
-            for index in rest.unmatched {
-                let pattern = &git.paths[index];
+            let rest = repository.tree_digest_without(&commit.id, &counting, &ruled)?;
+            // A submodule that a commit does not have yet is no slip.
+            for pattern in rest.unmatched.iter().filter_map(|at| git.paths.get(*at)) {
                 let warning =
                     format!("`{pattern}` in `[subject.git] paths` names nothing in `{label}`");
                 self.warnings.push(warning);
@@ -332,6 +358,135 @@ pub fn subject_repository(
     };
     let mirrors = state.join("mirrors");
     Ok(Repository::open(&source, &mirrors, NETWORK_TIMEOUT)?)
+}
+
+impl Versions {
+    /// The variant of the build that is for each version: the first one of the file.
+    fn choose_variants(&mut self, matrix: &Matrix) -> Result<(), VersionError> {
+        let variants = matrix.build.iter().flat_map(|build| &build.variants);
+        let variants: Vec<&BuildVariant> = variants.collect();
+        let (Some(repository), false) = (&self.repository, variants.is_empty()) else {
+            return Ok(());
+        };
+        let mut repository = repository.borrow_mut();
+        let commits = self.list.iter().filter_map(|it| it.commit.as_ref());
+        let ids: Vec<Oid> = commits.map(|commit| commit.id.clone()).collect();
+        let mut ends: HashMap<&str, (Oid, HashSet<Oid>)> = HashMap::new();
+        for end in variants
+            .iter()
+            .flat_map(|it| it.since.iter().chain(&it.until))
+        {
+            let revision = end.value.as_str();
+            if !ends.contains_key(revision) {
+                let id = repository.resolve(revision)?.id;
+                let containing = repository.containing(&id, &ids)?;
+                ends.insert(revision, (id, containing));
+            }
+        }
+        for version in &self.list {
+            let Some(Commit { id, .. }) = &version.commit else {
+                continue;
+            };
+            // Whether a commit is of an end's own side: it contains it, or does not.
+            let holds = |end: &Option<At<String>>, contains: bool| {
+                let end = end.as_ref().and_then(|end| ends.get(end.value.as_str()));
+                end.is_none_or(|(end, containing)| end == id || containing.contains(id) == contains)
+            };
+            for (index, variant) in variants.iter().enumerate() {
+                let is_of_era = holds(&variant.since, true) && holds(&variant.until, false);
+                let is_for = is_of_era
+                    && match &variant.when {
+                        Some(when) => holds_of_files(matrix, when, &mut repository, id)?,
+                        None => true,
+                    };
+                if is_for {
+                    self.variants.insert(version.cell_label(), index);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the `[[build.variant]]` that is for a version, by its label in cell names.
+    pub fn variant(&self, label: &str) -> Option<usize> {
+        self.variants.get(label).copied()
+    }
+
+    /// The submodules that a build of a commit needs: named ones, and those under `paths`.
+    pub fn submodules(
+        &self,
+        matrix: &Matrix,
+        commit: &Oid,
+    ) -> Result<Vec<NeededSubmodule>, GitError> {
+        let (Some(repository), Some(git)) = (&self.repository, &matrix.subject.git) else {
+            return Ok(Vec::new());
+        };
+        let repository = repository.borrow();
+        let is_under = |path: &str| {
+            let mut paths = git.paths.iter();
+            paths.any(|pattern| pattern.matches(path) || pattern.matches(&format!("{path}/x")))
+        };
+        let mut needed = Vec::new();
+        for submodule in repository.submodules(commit)? {
+            let address = match git.submodules.get(&submodule.path) {
+                Some(own) => self.submodules.place(&own.value),
+                None if is_under(&submodule.path) => repository.address_of(&submodule)?,
+                None => continue,
+            };
+            needed.push(NeededSubmodule {
+                path: submodule.path,
+                pin: submodule.pin,
+                address,
+            });
+        }
+        Ok(needed)
+    }
+
+    /// Where repositories of submodules are had from.
+    pub fn submodule_sources(&self) -> &SubmoduleSources {
+        &self.submodules
+    }
+}
+
+/// Whether an expression over the files of a commit holds. What it asks for is looked up between evaluations, as
+/// each answer can lead to another question.
+fn holds_of_files(
+    matrix: &Matrix,
+    when: &Expr,
+    repository: &mut Repository,
+    commit: &Oid,
+) -> Result<bool, VersionError> {
+    let bad = |why: String| {
+        VersionError::Asked(format!(
+            "`when = \"{}\"` of a [[build.variant]]: {why}",
+            when.text
+        ))
+    };
+    let known: Arc<Mutex<HashMap<String, Option<bool>>>> = Arc::default();
+    loop {
+        let asked = Arc::clone(&known);
+        let mut context = Context::default();
+        context.set_question("has", move |pattern| {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked
+                .entry(pattern.to_owned())
+                .or_default()
+                .unwrap_or(false)
+        });
+        let holds = matrix.engine.test(when, &context).map_err(bad)?;
+        let mut asked = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = asked.iter_mut().filter(|(_, answer)| answer.is_none());
+        let open: Vec<_> = open.collect();
+        if open.is_empty() {
+            return Ok(holds);
+        }
+        for (text, answer) in open {
+            let pattern = Pattern::parse(text).map_err(bad)?;
+            let found = repository.tree_digest(commit, &[pattern])?;
+            *answer = Some(found.unmatched.is_empty());
+        }
+    }
 }
 
 /// The label under which results of a version are kept, as its text tells it: nobody looks whether there is
@@ -443,6 +598,10 @@ impl Digests for World<'_> {
     fn source(&self, version: &str, affects: Option<usize>) -> Key {
         let key = (version.to_owned(), affects);
         self.versions.sources.get(&key).copied().unwrap_or_default()
+    }
+
+    fn variant(&self, version: &str) -> Option<usize> {
+        self.versions.variant(version)
     }
 
     fn artifact(&self, build: Key) -> Option<Key> {

@@ -15,12 +15,12 @@ use crate::base::key::{Key, KeyHasher};
 use crate::base::sample::Ended;
 use crate::config::hook::Moment;
 use crate::config::matrix::Build;
-use crate::edge::git::{GitError, WorkFolder};
+use crate::edge::git::{Commit, GitError, NeededSubmodule, Sources, WorkFolder};
 use crate::edge::store::{AttemptOutcome, NewAttempt, StepKind};
 use crate::machine::host::{
     Cancel, FileOp, FileReply, Host, HostError, HostErrorKind, Output, file,
 };
-use crate::plan::commands::{Words, show_words};
+use crate::plan::commands::{BuildPlace, Words, show_words};
 use crate::plan::dag::{Plan, Todo, build_weights};
 use crate::plan::order::{Order, Weight};
 use crate::plan::projection::{Memo, Projection};
@@ -94,12 +94,16 @@ pub async fn build(
         declared,
         build,
         jobs: 1,
+        submodules: Vec::new(),
     });
     let mut builders: Vec<Builder> = builders
         .filter(|it| it.label("machine") == machine)
         .collect();
+    let mut broken = BrokenBuilds::new();
+    find_submodules(&mut builders, &mut broken).await?;
+    builders.retain(|it| !broken.contains_key(&it.build));
     if builders.is_empty() {
-        return Ok(BrokenBuilds::new());
+        return Ok(broken);
     }
     let mut keys: Vec<Key> = builders.iter().map(Builder::key).collect();
     keys.sort_unstable();
@@ -127,10 +131,9 @@ pub async fn build(
     }
     // Edges follow the order of the builds: there is no ring.
     let Some(mut order) = Order::new(&weights, &edges) else {
-        return Ok(BrokenBuilds::new());
+        return Ok(broken);
     };
     let known = RefCell::new(place.world.built.clone());
-    let mut broken = BrokenBuilds::new();
     let mut pool = Pool::default();
     let mut is_interrupted = false;
     loop {
@@ -160,6 +163,40 @@ pub async fn build(
         }
         order.done(index);
     }
+}
+
+/// Gets the sources of all submodules that builds need, before anything is built. Where one cannot be had, that is
+/// told, and not held against the version.
+async fn find_submodules(
+    builders: &mut [Builder<'_>],
+    broken: &mut BrokenBuilds,
+) -> Result<(), RunError> {
+    let mut known: HashMap<NeededSubmodule, Result<Sources, String>> = HashMap::new();
+    for builder in builders {
+        let versions = builder.place.world.versions;
+        let found = builder.submodules_needed();
+        let mut wrong = found.as_ref().err().map(GitError::to_string);
+        for needed in found.unwrap_or_default() {
+            if !known.contains_key(&needed) {
+                let fetched = versions.submodule_sources().fetch(&needed).await;
+                known.insert(needed.clone(), fetched.map_err(|error| error.to_string()));
+            }
+            match known.get(&needed) {
+                Some(Ok(sources)) => builder.submodules.push((needed.path, sources.clone())),
+                Some(Err(reason)) => wrong = wrong.or(Some(reason.clone())),
+                None => {}
+            }
+        }
+        if let Some(reason) = wrong {
+            builder.place.site.tell(Event::BuildDone {
+                version: builder.version().to_owned(),
+                duration_s: 0.0,
+                error: Some(reason.clone()),
+            });
+            broken.insert(builder.build, reason);
+        }
+    }
+    Ok(())
 }
 
 /// Where and of what builds are made.
@@ -221,6 +258,8 @@ struct Builder<'a> {
     build: u32,
     /// What `{{ jobs }}` stands for.
     jobs: usize,
+    /// By path.
+    submodules: Vec<(String, Sources)>,
 }
 
 impl Builder<'_> {
@@ -270,6 +309,23 @@ impl Builder<'_> {
     fn label(&self, axis: &str) -> &str {
         let axis = self.place.plan.cells.axis(axis);
         axis.map_or("", |axis| self.place.plan.cells.label(self.cell(), axis))
+    }
+
+    /// None where the artifact is there.
+    fn submodules_needed(&self) -> Result<Vec<NeededSubmodule>, GitError> {
+        let World {
+            versions,
+            artifacts,
+            built,
+            ..
+        } = self.place.world;
+        let there = built.get(&self.key());
+        let is_there = there.is_some_and(|it| artifacts.has_on(self.label("machine"), *it));
+        let version = versions.get(self.version()).filter(|_| !is_there);
+        match version.and_then(|version| version.commit.as_ref()) {
+            Some(commit) => versions.submodules(self.place.plan.matrix, &commit.id),
+            None => Ok(Vec::new()),
+        }
     }
 
     fn version(&self) -> &str {
@@ -440,7 +496,7 @@ impl Builder<'_> {
         log: &mut Log,
     ) -> Result<Key, BuildFailure> {
         let folder = self.folder();
-        let (src, dir) = (folder.join("src"), folder.join("build"));
+        let dir = folder.join("build");
         if is_clean {
             remove(host, &dir.to_string_lossy()).await?;
         }
@@ -449,7 +505,7 @@ impl Builder<'_> {
         self.check_out(machine, host, &folder, is_clean, cancel, log)
             .await?;
         make_dir(host, &dir.to_string_lossy()).await?;
-        if let Err(failure) = self.follow_recipe(host, &src, &dir, cancel, log).await {
+        if let Err(failure) = self.follow_recipe(host, &folder, cancel, log).await {
             // The tools of the recipe have put away what they had begun.
             if matches!(failure, BuildFailure::Recipe(..) | BuildFailure::Stopped) {
                 mark.clear().await?;
@@ -504,9 +560,21 @@ impl Builder<'_> {
             src: folder.join("src"),
             state: folder.join("checkout"),
         };
-        let checkout = sources.check_out(host, &git_dir, &place, clean, cancel);
-        if let Some(warning) = checkout.await?.warning() {
+        let paths: Vec<&str> = self.submodules.iter().map(|(path, _)| &**path).collect();
+        place.drop_submodules(host, &paths).await?;
+        let mut checkout = sources
+            .check_out(host, &git_dir, &place, clean, cancel)
+            .await?;
+        checkout.submodules.retain(|path| !paths.contains(&&**path));
+        if let Some(warning) = checkout.warning() {
             log.note(&warning);
+        }
+        for (path, sources) in &self.submodules {
+            let git_dir = sources.deliver(host, &own, cancel).await?;
+            let place = place.submodule(path);
+            sources
+                .check_out(host, &git_dir, &place, clean, cancel)
+                .await?;
         }
         Ok(())
     }
@@ -514,20 +582,31 @@ impl Builder<'_> {
     async fn follow_recipe(
         &self,
         host: &dyn Host,
-        src: &Path,
-        dir: &Path,
+        folder: &Path,
         cancel: &Cancel,
         log: &mut Log,
     ) -> Result<(), BuildFailure> {
         let plan = self.place.plan;
         let bad =
             |problem: Diagnostic| BuildFailure::Recipe(AttemptOutcome::Failed, problem.message);
-        let dir = dir.to_string_lossy();
-        let commands = plan
-            .build_commands(self.build, &src.to_string_lossy(), &dir, self.jobs)
-            .map_err(bad)?;
+        let [src, dir] = ["src", "build"].map(|name| folder.join(name).display().to_string());
+        let versions = self.place.world.versions;
+        let commit = versions
+            .get(self.version())
+            .and_then(|it| it.commit.as_ref());
+        let place = BuildPlace {
+            src: &src,
+            dir: &dir,
+            jobs: self.jobs,
+            commit: &commit.map(Commit::name).unwrap_or_default(),
+            variant: versions.variant(self.version()),
+        };
+        let commands = plan.build_commands(self.build, &place).map_err(bad)?;
         let cell = plan.steps.builds.steps[self.build as usize].cell;
-        let env = plan.environment(cell).map_err(bad)?;
+        // The sources have no `.git`: a recipe that asks git must not be told of a repository around them.
+        let ceiling = ("GIT_CEILING_DIRECTORIES", folder.display().to_string());
+        let mut env = vec![(ceiling.0.to_owned(), ceiling.1)];
+        env.extend(plan.environment(cell).map_err(bad)?);
         for argv in commands {
             log.command(&argv);
             let command = command(&argv, &dir, &env, self.declared.timeout);

@@ -13,7 +13,7 @@ const PENDING_BYTES_MAX: usize = 256;
 /// What a checkout could not do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checkout {
-    /// Folders of submodules: they are there and empty.
+    /// Folders of submodules: they are there, and empty unless somebody checks them out.
     pub submodules: Vec<String>,
 }
 
@@ -39,6 +39,37 @@ pub struct WorkFolder {
     pub src: PathBuf,
     /// What we keep about it, beside it: a `.git` inside would change what a build believes about its version.
     pub state: PathBuf,
+}
+
+impl WorkFolder {
+    /// The folder of a submodule in this one.
+    pub fn submodule(&self, path: &str) -> WorkFolder {
+        // A name of one part that tells paths apart.
+        let name = path.replace('%', "%25").replace('/', "%2F");
+        WorkFolder {
+            src: self.src.join(path),
+            state: self.state.join("submodules").join(name),
+        }
+    }
+
+    /// Removes what was checked out of submodules, but for those that are `wanted`.
+    pub async fn drop_submodules(&self, host: &dyn Host, wanted: &[&str]) -> Result<(), GitError> {
+        let path = self.state.join("submodules");
+        let Ok(FileReply::Names(names)) = file(host, FileOp::List { path }).await else {
+            return Ok(());
+        };
+        for name in names {
+            let path = name.replace("%2F", "/").replace("%25", "%");
+            if wanted.contains(&path.as_str()) {
+                continue;
+            }
+            let WorkFolder { src, state } = self.submodule(&path);
+            for path in [src, state] {
+                file(host, FileOp::Remove { path }).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What is found of a work folder.

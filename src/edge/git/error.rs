@@ -55,6 +55,16 @@ pub enum GitError {
         /// Where, then git's own words.
         words: String,
     },
+    #[error(
+        "the submodule `{path}` (at {pin}) cannot be had: {words}; \
+         name a repository that has it, `[subject.git] submodules = {{ \"{path}\" = \"REPO\" }}`"
+    )]
+    Submodule {
+        path: String,
+        /// The commit, short.
+        pin: String,
+        words: String,
+    },
     #[error("will not check out into {dir}: {why}")]
     Checkout { dir: String, why: String },
     #[error(transparent)]

@@ -14,13 +14,14 @@ mod lock;
 mod pack;
 mod patches;
 mod program;
+mod submodule;
 mod tree;
 mod version;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub use describe::{CommitText, DESCRIBED_MAX, MESSAGE_BYTES_MAX};
 pub use error::GitError;
 pub use pack::Sources;
 pub use patches::{MBOX_BYTES_MAX, PATCHES_MAX};
+pub use submodule::{NeededSubmodule, Submodule, SubmoduleSources};
 pub use tree::TreeDigest;
 pub use version::{VersionSource, VersionSpec, parse_version};
 
@@ -37,6 +39,7 @@ use crate::base::diag::nearest;
 use crate::base::key::Key;
 use crate::base::pattern::Pattern;
 use crate::base::secret::mask_secrets;
+use crate::plan::commands::CommitName;
 use program::Call;
 use tree::Trees;
 
@@ -99,6 +102,19 @@ pub struct Commit {
     pub author: String,
     /// Seconds since 1970, UTC.
     pub author_time_s: i64,
+    /// The committer's, likewise.
+    pub commit_time_s: i64,
+}
+
+impl Commit {
+    /// What commands can say of it.
+    pub fn name(&self) -> CommitName {
+        let date = jiff::Timestamp::from_second(self.commit_time_s);
+        CommitName {
+            id: self.id.to_string(),
+            date: date.map_or(String::new(), |date| date.to_string()),
+        }
+    }
 }
 
 /// Where a commit stands in the history.
@@ -259,9 +275,10 @@ impl Repository {
         })
     }
 
-    /// The commits of `A..B`, oldest first: those on the first-parent line of B that cannot be
-    /// reached from A. A itself is not among them. Never empty.
-    pub fn range(&self, range: &str) -> Result<Vec<Commit>, GitError> {
+    /// The commits of `A..B`, oldest first, no commit before one of its parents: those that can be reached from B
+    /// and not from A, as in git; with `first_parent` only those on the first-parent line of B. A itself is not
+    /// among them. Never empty.
+    pub fn range(&self, range: &str, first_parent: bool) -> Result<Vec<Commit>, GitError> {
         let (from, to) = version::split_range(range)?;
         let (from_id, to_id) = (self.resolve(from)?.id, self.resolve(to)?.id);
         let empty = |why: String| GitError::EmptyRange {
@@ -272,8 +289,8 @@ impl Repository {
             return Err(empty("both ends are the same commit".to_owned()));
         }
         let output = list_commits(Call::local(Some(&self.source), "rev-list"))
-            .arg("--first-parent")
-            .arg("--reverse")
+            .args(first_parent.then_some("--first-parent"))
+            .args(["--topo-order", "--reverse"])
             .arg(format!("--max-count={}", COMMITS_MAX + 1))
             .arg(format!("{from_id}..{to_id}"))
             .arg("--")
@@ -296,6 +313,21 @@ impl Repository {
             }),
             _ => Ok(commits),
         }
+    }
+
+    /// Those of some commits that contain another one, which itself is not among them.
+    pub fn containing(&self, wanted: &Oid, commits: &[Oid]) -> Result<HashSet<Oid>, GitError> {
+        let mut starts = format!("^{wanted}\n");
+        commits.iter().for_each(|id| starts += &format!("{id}\n"));
+        // Of what is not reached from `wanted`, that which reaches it.
+        let call = self.own.reading("rev-list");
+        let call = call.args(["--ancestry-path", "--stdin"]);
+        let output = call.stdin(starts.into_bytes()).run()?;
+        let text = String::from_utf8_lossy(&output);
+        let of_path: HashSet<Oid> = text.lines().filter_map(Oid::parse).collect();
+        let mut containing: HashSet<Oid> = commits.iter().cloned().collect();
+        containing.retain(|id| of_path.contains(id));
+        Ok(containing)
     }
 
     /// Adds to `known` where commits stand in the history, with all on their first-parent lines as far as these are
@@ -606,25 +638,27 @@ fn list_commits(call: Call) -> Call {
     call.args([
         "--no-commit-header",
         "--encoding=UTF-8",
-        "--format=%H%x00%P%x00%at%x00%an%x00%s",
+        "--format=%H%x00%P%x00%at%x00%ct%x00%an%x00%s",
     ])
 }
 
-/// One line a commit: id, parents, author's time, author, subject.
+/// One line a commit: id, parents, author's time, committer's time, author, subject.
 fn parse_commits(output: &[u8]) -> Vec<Commit> {
     String::from_utf8_lossy(output)
         .lines()
         .filter_map(|line| {
-            let mut fields = line.splitn(5, '\0');
+            let mut fields = line.splitn(6, '\0');
             let id = Oid::parse(fields.next()?)?;
             let parents = fields.next()?.split_whitespace();
             let parents = parents.filter_map(Oid::parse).collect();
             // A commit may hold a broken date.
             let author_time_s = fields.next()?.parse().unwrap_or(0);
+            let commit_time_s = fields.next()?.parse().unwrap_or(0);
             Some(Commit {
                 id,
                 parents,
                 author_time_s,
+                commit_time_s,
                 author: fields.next()?.to_owned(),
                 subject: fields.next()?.chars().take(SUBJECT_CHARS_MAX).collect(),
             })

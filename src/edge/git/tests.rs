@@ -228,7 +228,7 @@ fn near_names_of_remote_branches_and_of_nothing() {
 }
 
 #[test]
-fn a_range_is_the_first_parent_line_oldest_first() {
+fn a_range_is_what_git_means_by_it_oldest_first() {
     let repo = TestRepo::with_history();
     repo.git(&["checkout", "-q", "-b", "side", "HEAD~1"]);
     repo.write("side.c", "x");
@@ -236,18 +236,33 @@ fn a_range_is_the_first_parent_line_oldest_first() {
     repo.git(&["checkout", "-q", "main"]);
     repo.git(&["merge", "-q", "--no-ff", "-m", "merge side", "side"]);
     let opened = repo.open();
-    let commits = opened.range("v9.0.1..main").unwrap();
-    let subjects: Vec<&str> = commits.iter().map(|c| c.subject.as_str()).collect();
+    let subjects = |first_parent: bool| -> Vec<String> {
+        let commits = opened.range("v9.0.1..main", first_parent).unwrap();
+        commits.into_iter().map(|commit| commit.subject).collect()
+    };
     assert_eq!(
-        subjects,
+        subjects(true),
         [
             "docs: say it again",
             "block/nbd: write numbers",
             "merge side"
         ]
     );
+    // As `git rev-list A..B` has it, with what was merged.
+    let mut all = subjects(false);
+    assert_eq!((all.len(), all[3].as_str()), (4, "merge side"));
+    all.sort();
+    assert_eq!(
+        all,
+        [
+            "block/nbd: write numbers",
+            "docs: say it again",
+            "merge side",
+            "side"
+        ]
+    );
     let check = |range: &str, part: &str| {
-        let error = opened.range(range).unwrap_err().to_string();
+        let error = opened.range(range, false).unwrap_err().to_string();
         assert!(error.contains(part), "{range}: {error}");
     };
     check("main..v9.0.1", "did you mean `v9.0.1..main`?");
@@ -484,7 +499,7 @@ fn a_repository_in_place_is_never_written_to() {
     let mut opened = repo.open();
     opened.update().unwrap();
     let head = opened.resolve("main").unwrap();
-    opened.range("v9.0.1..main").unwrap();
+    opened.range("v9.0.1..main", false).unwrap();
     opened
         .tree_digest(&head.id, &patterns(&["block/*"]))
         .unwrap();
@@ -512,7 +527,7 @@ fn a_shallow_clone_says_so() {
         .unwrap();
     repo.check_out(&mut opened, &head.id, false);
     let error = opened
-        .range(&format!("{full}..main"))
+        .range(&format!("{full}..main"), false)
         .unwrap_err()
         .to_string();
     assert!(error.contains("`git fetch --unshallow`"), "{error}");
@@ -525,7 +540,7 @@ fn a_shallow_clone_says_so() {
         &["fetch", "-q", "--depth=1", "origin", "tag", "v9.0.1"],
     );
     let opened = Repository::open(shallow, &repo.mirrors(), TIMEOUT).unwrap();
-    let error = opened.range("v9.0.1..main").unwrap_err();
+    let error = opened.range("v9.0.1..main", false).unwrap_err();
     assert!(matches!(error, GitError::Shallow { .. }), "{error}");
 }
 
@@ -638,7 +653,7 @@ fn a_repository_s_own_configuration_runs_nothing() {
     let _ = std::fs::remove_file(&sign);
     let mut opened = repo.open();
     let head = opened.resolve("main").unwrap();
-    opened.range("v9.0.1..main").unwrap();
+    opened.range("v9.0.1..main", false).unwrap();
     opened
         .tree_digest(&head.id, &patterns(&["block/*"]))
         .unwrap();
