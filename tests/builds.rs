@@ -670,3 +670,45 @@ fn submodules_are_checked_out_at_the_pins_of_the_commit() {
         "{old:?}"
     );
 }
+
+#[test]
+fn what_is_not_loaded_is_not_measured_again() {
+    need("cc", "gcc");
+    let repo = Repo::new();
+    let program = |code: &str| format!("int main(void) {{ return {code}; }}\n");
+    for (tag, text) in [
+        ("base", program("0")),
+        (
+            "comment",
+            format!("/* Nothing\n * new. */\n{}", program("0")),
+        ),
+        ("code", program("1 - 1 + (sizeof(int) == 2)")),
+        (
+            "bytes",
+            "int twice(int x) { return 2 * x; }\n".to_owned() + &program("0"),
+        ),
+    ] {
+        repo.write("main.c", &text);
+        repo.commit(tag);
+        repo.git(&["tag", tag]);
+    }
+    let lab = Lab::new(
+        &told("", r#"run = ["cc -g -O2 -o prog {{ src }}/main.c"]"#).replace("cat $0", "$0; echo"),
+    );
+    let (ran, log) = programs(&lab, &repo, &["base", "comment", "code", "bytes"]);
+    ran.assert_code(0);
+    assert_eq!(log.len(), 2, "{log:?}");
+    let same: Vec<Option<String>> = ran
+        .events("build_done")
+        .iter()
+        .map(|done| done["same_as"].as_str().map(str::to_owned))
+        .collect();
+    let base = Some("base".to_owned());
+    assert_eq!(same, [None, base.clone(), base, None]);
+    for said in [
+        "building `comment` (2 of 4)",
+        "same bytes as `base`, nothing to measure",
+    ] {
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+}

@@ -63,6 +63,7 @@ const NOT_FOR_FACES: [&str; 5] = ["plan", "machine", "edge", "resolve", "run"];
 /// Outside crates that have one home each.
 const HOMES: [(&str, &[&str]); 16] = [
     ("lettre", &["report/mail"]),
+    ("object", &["machine/host/local/elf"]),
     ("postcard", &["machine/"]),
     ("toml", &["config/"]),
     ("kdl", &["config/profile"]),

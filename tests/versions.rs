@@ -185,7 +185,7 @@ fn sixty_commits_build_and_measure_what_they_can_have_changed() {
     let planned = plan(&lab, &range);
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
     let mut texts = BTreeSet::new();
-    for (index, (label, _, now)) in commits.iter().enumerate().skip(1) {
+    for (index, (label, change, now)) in commits.iter().enumerate().skip(1) {
         for backend in ["a", "b"] {
             if !texts.insert((backend, now.seen(backend))) {
                 continue;
@@ -198,7 +198,7 @@ fn sixty_commits_build_and_measure_what_they_can_have_changed() {
             let why = match index {
                 1 => "new: nothing of this matrix was measured yet".to_owned(),
                 _ => format!(
-                    "sources of {label} since {}: {}",
+                    "sources of {label} \"{index}: {change:?}\" since {}: {}",
                     before.0,
                     files.join(", ")
                 ),

@@ -530,7 +530,7 @@ fn a_cell_is_compared_with_what_it_was_run_with() {
     assert_eq!(
         told,
         (
-            ["w1", "w9"]
+            ["w9", "w1"]
                 .map(|old| (format!("run command: `{old}` → `(nothing)`"), 8))
                 .to_vec(),
             16

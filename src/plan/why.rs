@@ -21,12 +21,17 @@ pub struct Reason {
     pub steps: usize,
     /// One of the cells.
     pub example: String,
+    /// The first of its cells, by its place in the plan.
+    #[serde(skip)]
+    first: u32,
 }
 
 /// How the sources of a version differ from earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceChange {
     pub version: String,
+    /// The commit's, where the version has no name but its hash.
+    pub subject: Option<String>,
     /// The version before it in the plan; None: what its own label meant before.
     pub since: Option<String>,
     pub files: Vec<String>,
@@ -35,9 +40,11 @@ pub struct SourceChange {
 impl SourceChange {
     fn text(&self) -> String {
         let SourceChange { version, files, .. } = self;
+        let subject = self.subject.iter().map(|subject| format!(" \"{subject}\""));
+        let subject: String = subject.collect();
         let since = self.since.iter().map(|since| format!(" since {since}"));
         let since: String = since.collect();
-        format!("sources of {version}{since}: {}", listed(files))
+        format!("sources of {version}{subject}{since}: {}", listed(files))
     }
 }
 
@@ -63,8 +70,8 @@ pub struct Before<'a> {
     pub files: &'a SourcesOf<'a>,
 }
 
-/// The reason for each run step that is to be done, grouped so that one cause is one line; the most
-/// steps first.
+/// The reason for each run step that is to be done, grouped so that one cause is one line: in the order of the
+/// plan, in which commits stand in their own order.
 pub fn why(
     plan: &Plan,
     todo: &Todo,
@@ -109,11 +116,17 @@ pub fn why(
             why,
             steps: 0,
             example: plan.cells.name(cell),
+            first: u32::MAX,
         });
+        let cell_number = plan.steps.runs.cells[run];
+        if cell_number < reason.first {
+            reason.first = cell_number;
+            reason.example = plan.cells.name(cell);
+        }
         reason.steps += 1;
     }
     let mut reasons: Vec<Reason> = reasons.into_values().collect();
-    reasons.sort_by(|a, b| b.steps.cmp(&a.steps).then_with(|| a.why.cmp(&b.why)));
+    reasons.sort_by_key(|reason| reason.first);
     Ok(reasons)
 }
 

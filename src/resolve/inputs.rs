@@ -14,7 +14,7 @@ use crate::plan::steps::{Maker, placeholders};
 use crate::plan::why::{Before, Reason, SourceChange, why};
 use crate::resolve::lookup::{Known, LookupError, failures};
 use crate::resolve::selection::{Again, Chosen};
-use crate::resolve::versions::World;
+use crate::resolve::versions::{Version, World};
 
 /// Not an input, but kept with them: which commit a version's label meant.
 const COMMIT: &str = "commit";
@@ -196,6 +196,7 @@ struct Differences<'a> {
 
 struct SourceDifference {
     version: String,
+    subject: Option<String>,
     since: Option<String>,
     /// Sorted.
     files: Vec<String>,
@@ -230,6 +231,7 @@ impl<'a> Differences<'a> {
         }
         Ok(Some(SourceChange {
             version: difference.version.clone(),
+            subject: difference.subject.clone(),
             since: difference.since.clone(),
             files,
         }))
@@ -245,8 +247,17 @@ impl<'a> Differences<'a> {
         let (since, before) = match meant.and_then(|values| value_in(values, session)) {
             Some(id) => (None, Oid::parse(id)?),
             None => {
-                let before = &labels[usize::from(value).checked_sub(1)?];
-                let before = self.world.versions.get(before)?;
+                // Beside what was merged, the version before it is no parent.
+                let all = &self.world.versions.list;
+                let is = |it: &Version, id: &Oid| it.commit.as_ref().is_some_and(|it| it.id == *id);
+                let parent = commit.parents.first();
+                let before = match parent.and_then(|id| all.iter().find(|it| is(it, id))) {
+                    Some(parent) => parent,
+                    None => {
+                        let before = &labels[usize::from(value).checked_sub(1)?];
+                        self.world.versions.get(before)?
+                    }
+                };
                 (
                     Some(before.label.clone()),
                     before.commit.as_ref()?.id.clone(),
@@ -256,6 +267,7 @@ impl<'a> Differences<'a> {
         let repository = self.world.versions.repository()?.borrow();
         Some(SourceDifference {
             version: version.label.clone(),
+            subject: (version.label == commit.id.short()).then(|| commit.subject.clone()),
             since,
             // A commit that is gone cannot be compared with: then the digests must do.
             files: repository

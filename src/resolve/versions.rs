@@ -1,7 +1,7 @@
 //! The versions of a run: which commits they are, and what of their sources counts.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -314,15 +314,18 @@ impl Versions {
             .iter()
             .flat_map(|rule| rule.paths.clone())
             .collect();
-        for Version { label, commit, .. } in &self.list {
-            let Some(commit) = commit else { continue };
+        let mut unmatched: BTreeMap<usize, usize> = BTreeMap::new();
+        let commits = self
+            .list
+            .iter()
+            .filter_map(|it| Some((&it.label, it.commit.as_ref()?)));
+        let commits: Vec<(&String, &Commit)> = commits.collect();
+        for &(label, commit) in &commits {
             let cell_label = AxisValue::text(label).label();
             let rest = repository.tree_digest_without(&commit.id, &counting, &ruled)?;
             // A submodule that a commit does not have yet is no slip.
-            for pattern in rest.unmatched.iter().filter_map(|at| git.paths.get(*at)) {
-                let warning =
-                    format!("`{pattern}` in `[subject.git] paths` names nothing in `{label}`");
-                self.warnings.push(warning);
+            for at in rest.unmatched.iter().filter(|at| **at < git.paths.len()) {
+                *unmatched.entry(*at).or_default() += 1;
             }
             self.sources.insert((cell_label.clone(), None), rest.key);
             for (index, rule) in matrix.affects.iter().enumerate() {
@@ -330,6 +333,20 @@ impl Versions {
                 self.sources
                     .insert((cell_label.clone(), Some(index)), part.key);
             }
+        }
+        // Sources come and go in a history; what is in none of the versions is most likely a slip.
+        let nowhere = unmatched
+            .iter()
+            .filter(|(_, count)| **count == commits.len());
+        for (at, _) in nowhere {
+            let place = match commits.as_slice() {
+                [(label, _)] => format!("in `{label}`"),
+                _ => format!("in any of the {} versions", commits.len()),
+            };
+            let pattern = &git.paths[*at];
+            self.warnings.push(format!(
+                "`{pattern}` in `[subject.git] paths` names nothing {place}"
+            ));
         }
         self.warnings.sort();
         self.warnings.dedup();

@@ -1,6 +1,6 @@
 //! Makes the builds that a plan needs: check-out, recipe, artifacts, all on the machine that measures them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -88,6 +88,7 @@ pub async fn build(
     let Some(declared) = &plan.matrix.build else {
         return Ok(BrokenBuilds::new());
     };
+    let number = Cell::new(0);
     let needed = (0..).zip(&todo.builds).filter(|(_, needed)| **needed);
     let builders = needed.map(|(build, _)| Builder {
         place,
@@ -95,6 +96,8 @@ pub async fn build(
         build,
         jobs: 1,
         submodules: Vec::new(),
+        number: &number,
+        of: 1,
     });
     let mut builders: Vec<Builder> = builders
         .filter(|it| it.label("machine") == machine)
@@ -126,7 +129,10 @@ pub async fn build(
     let slots = site.machines.get(machine).map_or(1, |it| it.build_slots);
     let slots = slots.min(last_in.len());
     let cpus = site.machines.get(machine).map_or(1, |it| it.view().cpus);
+    let is_tried = |it: &&Builder| again || failures.iter().all(|failure| failure.key != it.key());
+    let of = builders.iter().filter(is_tried).count();
     for builder in &mut builders {
+        builder.of = of;
         builder.jobs = (cpus / slots).max(1);
     }
     // Edges follow the order of the builds: there is no ring.
@@ -191,6 +197,7 @@ async fn find_submodules(
             builder.place.site.tell(Event::BuildDone {
                 version: builder.version().to_owned(),
                 duration_s: 0.0,
+                same_as: None,
                 error: Some(reason.clone()),
             });
             broken.insert(builder.build, reason);
@@ -260,6 +267,10 @@ struct Builder<'a> {
     jobs: usize,
     /// By path.
     submodules: Vec<(String, Sources)>,
+    /// Builds that were begun.
+    number: &'a Cell<usize>,
+    /// Builds that are to be made.
+    of: usize,
 }
 
 impl Builder<'_> {
@@ -402,7 +413,10 @@ impl Builder<'_> {
         let started = Event::BuildStarted {
             version: self.version().to_owned(),
             key: self.key().to_string(),
+            number: self.number.get() + 1,
+            of: self.of,
         };
+        self.number.set(self.number.get() + 1);
         let allowed = site.call(Moment::PreBuild, &started, cancel).await;
         site.tell(started);
         let clock = Instant::now();
@@ -413,10 +427,16 @@ impl Builder<'_> {
             Err(reason) => Err(BuildFailure::Surroundings(reason)),
         };
         let duration = clock.elapsed();
+        let same_as = match &built {
+            Ok(digest) => site.store.borrow().version_of_artifact(*digest)?,
+            Err(_) => None,
+        };
+        let same_as = same_as.filter(|other| other != self.version());
         if let Ok(_) | Err(BuildFailure::Recipe(..)) = &built {
             let done = Event::BuildDone {
                 version: self.version().to_owned(),
                 duration_s: duration.as_secs_f64(),
+                same_as: same_as.clone(),
                 error: match &built {
                     Err(BuildFailure::Recipe(_, reason)) => Some(reason.clone()),
                     _ => None,
@@ -445,6 +465,7 @@ impl Builder<'_> {
             site.tell(Event::BuildDone {
                 version: self.version().to_owned(),
                 duration_s: duration.as_secs_f64(),
+                same_as,
                 error: (!reason.is_empty()).then(|| reason.to_owned()),
             });
         }

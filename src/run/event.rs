@@ -81,10 +81,15 @@ pub enum Event {
     BuildStarted {
         version: String,
         key: String,
+        /// Of the builds that this machine is to make now, from 1.
+        number: usize,
+        of: usize,
     },
     BuildDone {
         version: String,
         duration_s: f64,
+        /// A version that gave the same bytes before: both are one for measuring.
+        same_as: Option<String>,
         error: Option<String>,
     },
     SetupStarted {

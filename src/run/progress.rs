@@ -245,7 +245,29 @@ fn notable(event: &Event, last: &mut String) -> Option<String> {
             "left behind on `{machine}` by a dead run: {what}; put it away by hand, then `matrix machine revert --forget`"
         ),
         Event::Note { machine, what } => format!("note: {machine}: {what}"),
-        Event::BuildStarted { version, .. } => format!("building `{version}`"),
+        Event::BuildStarted {
+            version,
+            number,
+            of,
+            ..
+        } => match of {
+            1 => format!("building `{version}`"),
+            of => format!("building `{version}` ({number} of {of})"),
+        },
+        Event::BuildDone {
+            version,
+            duration_s,
+            same_as,
+            error: None,
+        } => {
+            let took = show_duration(Duration::try_from_secs_f64(*duration_s).unwrap_or_default());
+            match same_as {
+                Some(other) => format!(
+                    "built `{version}` in {took}: same bytes as `{other}`, nothing to measure"
+                ),
+                None => format!("built `{version}` in {took}"),
+            }
+        }
         Event::BuildDone {
             version,
             error: Some(error),

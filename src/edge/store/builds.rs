@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::{Store, StoreError};
 use crate::base::input::{InputTexts, OldInputs, OldValue};
@@ -46,6 +46,19 @@ impl Store {
             transaction.commit()
         };
         self.sqlite(write())
+    }
+
+    /// The version that gave an artifact first.
+    pub fn version_of_artifact(&self, digest: Key) -> Result<Option<String>, StoreError> {
+        let read = || {
+            self.db
+                .prepare_cached(
+                    "SELECT version FROM artifact WHERE digest = ?1 ORDER BY built_ms LIMIT 1",
+                )?
+                .query_row([digest], |row| row.get(0))
+                .optional()
+        };
+        self.sqlite(read())
     }
 
     /// Forgets artifacts that are not kept any more. Their builds are made again when needed.

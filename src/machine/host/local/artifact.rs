@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use object::{Object, ObjectSection};
 use regex::bytes::Regex;
 
+use super::elf;
 use super::tree::Owner;
 use crate::base::key::{Key, KeyHasher};
 use crate::machine::host::{HostError, HostErrorKind};
@@ -17,8 +17,6 @@ use crate::machine::host::{HostError, HostErrorKind};
 const ARTIFACT_BYTES_MAX: u64 = 2 << 30;
 /// Between an artifact's digest and the process that copies it.
 const HALF: &str = ".half-";
-/// Sections that tell builds apart and change nothing: they are left out of the content.
-const SECTIONS_IGNORED: [&str; 2] = [".note.gnu.build-id", ".gnu_debuglink"];
 
 /// Keeps files (paths below `from`), each under its own name, in the folder `into/DIGEST`; returns the digest of
 /// their content. A crash leaves all of them or none. What matches `volatile` is no content.
@@ -124,32 +122,10 @@ fn read(path: &Path) -> Result<Vec<u8>, HostError> {
     fs::read(path).map_err(failed)
 }
 
-/// The key of what counts in a file.
+/// The key of what counts in a file: of a program what is loaded, else all bytes.
 fn content(bytes: &[u8], volatile: &[Regex]) -> Key {
-    let mut bytes = bytes.to_vec();
-    let ignored: Vec<(u64, u64)> = match object::File::parse(bytes.as_slice()) {
-        Ok(file) => file
-            .sections()
-            .filter(|section| {
-                section
-                    .name()
-                    .is_ok_and(|name| SECTIONS_IGNORED.contains(&name))
-            })
-            .filter_map(|section| section.file_range())
-            .collect(),
-        // Not an object file: all of it counts.
-        Err(_) => Vec::new(),
-    };
-    for (start, size) in ignored {
-        let end = start.saturating_add(size).min(bytes.len() as u64) as usize;
-        if let Some(range) = bytes.get_mut(start as usize..end) {
-            range.fill(0);
-        }
-    }
-    for regex in volatile {
-        bytes = regex.replace_all(&bytes, &b""[..]).into_owned();
-    }
-    Key::of(&bytes)
+    let of_program = elf::loaded(bytes, volatile);
+    of_program.unwrap_or_else(|| Key::of(&elf::without(bytes, volatile)))
 }
 
 #[cfg(test)]
@@ -220,28 +196,5 @@ mod tests {
             error.message.contains("check `[build] artifacts`"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_build_id_is_no_content() {
-        let dir = tempfile::tempdir().unwrap();
-        let source = dir.path().join("a.c");
-        fs::write(&source, "int main(void) { return 0; }").unwrap();
-        let build = |name: &str, id: &str| {
-            let out = dir.path().join(name);
-            let done = std::process::Command::new("cc")
-                .args(["-o", out.to_str().unwrap(), source.to_str().unwrap()])
-                .arg(format!("-Wl,--build-id=0x{id}"))
-                .status()
-                .expect("a C compiler: apt-get install gcc");
-            assert!(done.success());
-            fs::read(out).unwrap()
-        };
-        let (one, two) = (
-            build("one", "1234567890abcdef"),
-            build("two", "fedcba0987654321"),
-        );
-        assert_ne!(one, two);
-        assert_eq!(content(&one, &[]), content(&two, &[]));
     }
 }

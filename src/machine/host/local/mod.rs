@@ -2,6 +2,7 @@
 
 mod artifact;
 pub mod blocking;
+mod elf;
 mod files;
 mod lock;
 mod output;
