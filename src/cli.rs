@@ -170,6 +170,7 @@ impl Common {
             only: Vec::new(),
             versions: Vec::new(),
             against: None,
+            first_parent: false,
             repo: None,
             state: state.map(Path::to_owned),
             repeat: None,

@@ -616,7 +616,7 @@ fn new_commits(
     from: &str,
     to: &str,
 ) -> Result<Option<Vec<Commit>>, GitError> {
-    match repository.range(&format!("{from}..{to}")) {
+    match repository.range(&format!("{from}..{to}"), true) {
         Ok(commits) => {
             let parent = commits.first().and_then(|first| first.parents.first());
             let follows = parent.is_some_and(|parent| parent.as_str() == from);
