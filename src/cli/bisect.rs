@@ -127,6 +127,7 @@ impl BisectArgs {
                 repeat: None,
                 seconds: None,
                 machines: Vec::new(),
+                first_parent: true,
                 seed: self.seed,
                 json: self.json,
             },
