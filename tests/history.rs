@@ -386,6 +386,63 @@ fn sides_without_a_common_environment_say_so() {
     assert_eq!(apart["environments"].as_array().unwrap().len(), 1);
 }
 
+#[test]
+fn a_confirmed_regression_stands_until_it_is_refuted_or_accepted() {
+    let lab = programs();
+    let matrix = fs::read_to_string(lab.path("matrix.toml")).unwrap();
+    let matrix = matrix.replace("confirm = false", "confirm = { rounds = 16 }");
+    let matrix = matrix.replace("gate = false", "");
+    fs::write(lab.path("matrix.toml"), matrix).unwrap();
+    for (name, value) in [("a", 1000), ("b", 800), ("c", 800), ("d", 1000)] {
+        let program = lab.path(&format!("{name}/prog"));
+        fs::create_dir_all(program.parent().unwrap()).unwrap();
+        // Some noise.
+        let text = format!("#!/bin/sh\n# {name}\necho v=$(({value} + $$ % 7))\n");
+        fs::write(&program, text).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let standing = |ran: &Ran| ran.document["open_regressions"].as_array().unwrap().clone();
+    run(&lab, &["a/"]).assert_code(0);
+    let first = run(&lab, &["a/", "b/"]);
+    first.assert_code(1);
+    assert_eq!(first.document["verdicts"][0]["confirmed"], true);
+    assert_eq!(standing(&first), [] as [Value; 0]);
+
+    // Another version with the same slowdown: two rounds of the baseline beside it, and no confirmation.
+    let still = run(&lab, &["a/", "c/"]);
+    still.assert_code(1);
+    assert_eq!(
+        (rounds(&still, "a").len(), rounds(&still, "c").len()),
+        (2, 3)
+    );
+
+    // Against the last version, which is as slow.
+    let last = run(&lab, &["b/", "c/"]);
+    last.assert_code(1);
+    let rows = standing(&last);
+    assert_eq!(rows.len(), 1, "{}", last.document);
+    let row = &rows[0];
+    let told = [&row["baseline"], &row["candidate"], &row["now"]];
+    assert_eq!(told, ["a", "b", "c"], "{row}");
+    assert_eq!((&row["gate"], &row["session"]), (&json!(true), &json!(2)));
+
+    accept(&lab, &["machine=local", "--version", "c/"]);
+    let accepted = run(&lab, &["b/", "c/"]);
+    accepted.assert_code(0);
+    assert_eq!(standing(&accepted), [] as [Value; 0]);
+    let undo = ["accept", "matrix.toml", "--undo", "1"];
+    assert!(lab.matrix(&undo).status().unwrap().success());
+    run(&lab, &["b/", "c/"]).assert_code(1);
+
+    let gone = run(&lab, &["a/", "d/"]);
+    gone.assert_code(0);
+    assert_eq!(standing(&gone), [] as [Value; 0]);
+    assert_eq!(
+        lab.count("SELECT count(*) FROM series_finding WHERE ended IS NULL"),
+        0
+    );
+}
+
 fn accept_command(lab: &Lab, arguments: &[&str]) -> Command {
     let own = ["accept", "matrix.toml", "--reason", "x", "--json"];
     lab.matrix(&[&own, arguments].concat())

@@ -39,6 +39,7 @@ use crate::run::strategy::confirm;
 use crate::run::tune;
 use crate::verdicts::comparisons::ComparisonContext;
 use crate::verdicts::document::Document;
+use crate::verdicts::history::preset_name;
 use crate::verdicts::metric_check::unmatched;
 use crate::verdicts::parts::FindingStanding;
 use crate::verdicts::report::{self, Report, VerdictRow};
@@ -494,6 +495,10 @@ pub async fn measured(
         report.left_out = selection.budget.map(|_| left_out);
         if interrupted {
             report.leave_out_unmeasured();
+        } else {
+            let preset = preset_name(&loaded.matrix, common.preset.as_deref());
+            let changes = &report.finding_changes;
+            store.note_open_findings(&loaded.matrix.name, preset, changes)?;
         }
         Ok(report)
     });
@@ -678,7 +683,13 @@ pub fn exit_of(result: &Shown, fail_on: FailOn) -> Exit {
 /// The reason of an exit status of 1, for a reader who asked for other rows.
 fn gating(report: &Report) -> Option<String> {
     let mut rows = report.verdicts.iter().filter(|row| row.rank() == 0);
-    let first = rows.next()?;
+    let Some(first) = rows.next() else {
+        let first = report.open_regressions.iter().find(|row| row.gate)?;
+        return Some(format!(
+            "a regression stands: {} of {} since {}",
+            first.metric, first.cell, first.candidate
+        ));
+    };
     Some(format!(
         "{} in all, such as {} of {} ({} → {})",
         count(1 + rows.count(), "gating regression"),

@@ -105,7 +105,7 @@ pub fn evidence(
     question: &Question,
     others: Option<Prior>,
 ) -> f64 {
-    let (base, cand) = (usable(baseline).0, usable(candidate).0);
+    let [base, cand] = together(&usable(baseline).0, &usable(candidate).0);
     let (scale, values) = scaled(&base, &cand);
     let (a, b) = values.split_at(base.len());
     let pairs = paired_differences(&base, &cand, scale);
@@ -128,10 +128,22 @@ pub fn evidence(
 
 /// The noise of logarithms about both sides' levels, see [`stats::wild_noise`]; None where there is none to tell.
 pub fn noise_within(baseline: &[Sample], candidate: &[Sample]) -> Option<Prior> {
-    let (base, cand) = (usable(baseline).0, usable(candidate).0);
+    let [base, cand] = together(&usable(baseline).0, &usable(candidate).0);
     let (scale, values) = scaled(&base, &cand);
     let (a, b) = values.split_at(base.len());
     stats::wild_noise(&[a, b]).filter(|_| scale == Scale::Log)
+}
+
+/// The samples of the sessions that both sides have; all where there are none.
+fn together(base: &[Sample], cand: &[Sample]) -> [Vec<Sample>; 2] {
+    let shared = shared_sessions(base, cand);
+    let is_here = |sample: &&Sample| shared.is_empty() || shared.contains(&sample.session);
+    [base, cand].map(|side| side.iter().filter(is_here).copied().collect())
+}
+
+fn shared_sessions(base: &[Sample], cand: &[Sample]) -> BTreeSet<i64> {
+    let of_session = |side: &[Sample]| side.iter().map(|s| s.session).collect::<BTreeSet<_>>();
+    &of_session(base) & &of_session(cand)
 }
 
 /// All values, the baseline's first, on the scale that they are compared on.
@@ -478,13 +490,13 @@ struct Sides {
 
 impl Sides {
     /// Sessions that both sides have are compared; others tell only of the noise. Where the numbers of samples lie far
-    /// apart only rounds in common are: the others are of another time.
+    /// apart only what lies between rounds in common is: the others are of another time.
     fn of(base: &[Sample], cand: &[Sample], notes: &mut Vec<String>) -> Sides {
         let raw: Vec<f64> = base.iter().chain(cand).map(|sample| sample.value).collect();
         let scale = Scale::of(&raw);
         let of_session = |side: &[Sample]| side.iter().map(|s| s.session).collect::<BTreeSet<_>>();
         let all = [of_session(base), of_session(cand)];
-        let shared: BTreeSet<i64> = all[0].intersection(&all[1]).copied().collect();
+        let shared = shared_sessions(base, cand);
         let is_apart = shared.is_empty();
         let is_here = |sample: &&Sample| is_apart || shared.contains(&sample.session);
         let mut here = [base, cand]
@@ -502,14 +514,25 @@ impl Sides {
                 .collect();
             let fewer = here[0].len().min(here[1].len());
             if both.len() >= 2 && both.len() >= fewer {
+                let mut spans: BTreeMap<i64, [u32; 2]> = BTreeMap::new();
+                for (session, round) in both {
+                    spans.entry(session).or_insert([round; 2])[1] = round;
+                }
+                let is_of_time = |sample: &Sample| {
+                    let span = spans.get(&sample.session);
+                    span.is_some_and(|[from, to]| (*from..=*to).contains(&sample.round))
+                };
                 let before = here[0].len() + here[1].len();
                 for side in &mut here {
-                    side.retain(|sample| both.contains(&round_of(sample)));
+                    side.retain(&is_of_time);
                 }
-                let alone = count(before - here[0].len() - here[1].len(), "sample");
-                notes.push(format!(
-                    "{alone} left out: the other side has none of that time"
-                ));
+                let alone = before - here[0].len() - here[1].len();
+                if alone > 0 {
+                    notes.push(format!(
+                        "{} left out: the other side has none of that time",
+                        count(alone, "sample")
+                    ));
+                }
             }
         }
         let pairs = paired_differences(&here[0], &here[1], scale);

@@ -5,7 +5,7 @@ use super::verdict::{self, Comparison, Question, Verdict};
 
 /// Measured again, and further, is what has so much [`evidence`](verdict::evidence) at least: two levels make
 /// the samples seven times likelier than one. Wide on purpose, see [`decide`].
-const EVIDENCE_MIN: f64 = 2.0;
+pub const EVIDENCE_MIN: f64 = 2.0;
 
 /// The stages of a confirmation: fresh rounds after each, and the share of what is left of the budget
 /// that it may use: what finds most on protocol AA.

@@ -163,6 +163,7 @@ pub fn report(report: &Report, style: Style) -> String {
         false => verdicts(report, style, &mut out),
     }
     let mut below = String::new();
+    standing(report, &mut below);
     if !report.failed.is_empty() {
         failures(report, &mut below);
     }
@@ -266,6 +267,37 @@ fn since_last(report: &Report, out: &mut String) {
             let _ = writeln!(out, "  … and {} more {word}", rows.len() - FINDINGS_MAX);
         }
     }
+}
+
+/// Regressions of earlier sessions that stand.
+fn standing(report: &Report, out: &mut String) {
+    let total = report.open_regressions.len();
+    if total == 0 {
+        return;
+    }
+    let verb = if total == 1 { "stands" } else { "stand" };
+    let _ = writeln!(
+        out,
+        "\n{} {verb}, confirmed earlier:",
+        count(total, "regression")
+    );
+    for row in report.open_regressions.iter().take(ROWS_MAX) {
+        let cell = match row.cell.0.as_str() {
+            "" => String::new(),
+            cell => format!(" of {cell}"),
+        };
+        let day = row.confirmed_at.split('T').next().unwrap_or_default();
+        let _ = writeln!(
+            out,
+            "  {}{cell}: {} in {} against {}, confirmed on {day}, still there in {}",
+            row.metric,
+            show_ratio(row.ratio),
+            row.candidate,
+            row.baseline,
+            row.now
+        );
+    }
+    more(total, ROWS_MAX, out);
 }
 
 fn failures(report: &Report, out: &mut String) {
@@ -373,6 +405,14 @@ pub fn summary(report: &Report) -> String {
             .filter(|(n, _)| *n > 0)
             .map(|(n, word)| format!("{n} {word}")),
     );
+    if !report.open_regressions.is_empty() {
+        let stand = if report.open_regressions.len() == 1 {
+            "stands"
+        } else {
+            "stand"
+        };
+        parts.push(format!("{} {stand}", report.open_regressions.len()));
+    }
     if !report.failed.is_empty() {
         parts.push(format!("{} failed", count(report.failed.len(), "cell")));
     }

@@ -13,7 +13,7 @@ use crate::base::key::{Key, KeyHasher};
 use crate::base::units::{count, show_duration};
 use crate::edge::store::{Store, StoreError};
 use crate::machine::environment::{Environment, in_short};
-use crate::plan::dag::{ComparePlan, Durations, Plan, Todo};
+use crate::plan::dag::{ComparePlan, Durations, Plan, Todo, groups};
 use crate::plan::steps::{NONE, Subject};
 use crate::resolve::environment_match::EnvironmentMatch;
 use crate::resolve::lookup::{Known, LookupError, StepTimes, failures, machine_of};
@@ -79,7 +79,12 @@ pub enum Again {
     },
     /// What it is compared with is measured now, and the machine is not what it was: how it differs.
     Elsewhere(Rc<str>),
+    /// What it is compared with is measured for the first time: sessions differ, so both sides are measured in one.
+    Beside,
 }
+
+/// Rounds of a stored side beside a new one.
+const BESIDE_ROUNDS: u32 = 2;
 
 impl fmt::Display for Again {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -92,6 +97,7 @@ impl fmt::Display for Again {
                 write!(f, "measured {} from now, by its clock", show_age(*ahead))
             }
             Again::Elsewhere(shifts) => write!(f, "environment differs: {shifts}"),
+            Again::Beside => f.write_str("measured beside what is new, as sessions differ"),
         }
     }
 }
@@ -122,6 +128,10 @@ impl Chosen {
     /// the last one.
     pub fn missing(&self, run: usize) -> Vec<u32> {
         let begin = self.begins.get(&run).copied().unwrap_or(0);
+        if self.again.get(&run) == Some(&Again::Beside) {
+            let least = self.known.repetition.repeat.min;
+            return spread_rounds(begin, least, self.known.todo.rounds[run]);
+        }
         let had = self.known.rounds.rounds(run).collect();
         missing_rounds(begin, &had, self.known.todo.rounds[run])
     }
@@ -132,6 +142,13 @@ fn missing_rounds(begin: u32, had: &BTreeSet<u32>, n: u32) -> Vec<u32> {
     let rounds = begin..=u32::MAX;
     let missing = rounds.filter(|round| !had.contains(round));
     missing.take(n as usize).collect()
+}
+
+/// `n` of the `of` rounds from `begin` on, as far apart as they go.
+fn spread_rounds(begin: u32, of: u32, n: u32) -> Vec<u32> {
+    let last = of.saturating_sub(1);
+    let gaps = n.saturating_sub(1).max(1);
+    (0..n).map(|i| begin + i * last / gaps).collect()
 }
 
 /// Chooses of a plan that was looked up, on the machines of these names or on all. `now_ms`: milliseconds
@@ -252,6 +269,18 @@ fn renew(
             young_ones.insert(run, young);
         }
     }
+    if let (false, Some(store)) = (asked.fresh, store) {
+        let repeat = &known.repetition.repeat;
+        let rounds = match repeat.until {
+            // The interval decides, and that is of both sides.
+            Some(_) => least,
+            None => least.min(BESIDE_ROUNDS),
+        };
+        for run in beside(plan, &known, &missing, store)? {
+            again.insert(run, Again::Beside);
+            missing[run] = rounds;
+        }
+    }
     // All begin together, also what was never measured, so that rounds pair.
     let last = again
         .keys()
@@ -277,6 +306,46 @@ fn renew(
         put_out: 0,
         out: Out::default(),
     })
+}
+
+/// Run steps that are stored, not due, and compared on an axis that is confirmed with one that is measured for the first
+/// time.
+fn beside(
+    plan: &Plan,
+    known: &Known,
+    missing: &[u32],
+    store: &Store,
+) -> Result<BTreeSet<usize>, StoreError> {
+    let mut found = BTreeSet::new();
+    let is_new = |run: usize| missing[run] > 0 && known.rounds.count(run) == 0;
+    let is_stored = |run: usize| missing[run] == 0 && known.rounds.count(run) > 0;
+    if !(0..missing.len()).any(is_new) || !(0..missing.len()).any(is_stored) {
+        return Ok(found);
+    }
+    // These are not measured.
+    let broken = broken(plan, known, store)?;
+    let is_new = |run: usize| is_new(run) && !broken.contains(&(run as u32));
+    let confirms = |compare: &&ComparePlan| plan.matrix.compares[compare.rule].confirm;
+    for compare in plan.compares.iter().filter(confirms) {
+        for (baseline, candidates) in groups(plan, compare) {
+            let run_of = |cell: u32| {
+                let run = plan.steps.runs.of_cell[cell as usize];
+                (run != NONE).then_some(run as usize)
+            };
+            let Some(baseline) = run_of(baseline) else {
+                continue;
+            };
+            for candidate in candidates.into_iter().filter_map(run_of) {
+                let same_machine = machine_of(plan, baseline) == machine_of(plan, candidate);
+                if same_machine && is_new(candidate) && is_stored(baseline) {
+                    found.insert(baseline);
+                } else if same_machine && is_new(baseline) && is_stored(candidate) {
+                    found.insert(candidate);
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What the machine was like when a run step was measured.
@@ -436,27 +505,26 @@ fn look_back(
 
 /// Run steps whose last attempt, or whose build's, failed.
 fn failed(plan: &Plan, known: &Known, store: &Store) -> Result<HashSet<u32>, StoreError> {
-    let mut failed: HashSet<u32> = failures(plan, store)?
-        .keys()
-        .map(|run| *run as u32)
-        .collect();
+    let mut failed = broken(plan, known, store)?;
+    failed.extend(failures(plan, store)?.keys().map(|run| *run as u32));
+    Ok(failed)
+}
+
+/// Run steps whose build failed last time.
+fn broken(plan: &Plan, known: &Known, store: &Store) -> Result<HashSet<u32>, StoreError> {
     let builds = &plan.steps.builds.steps;
     let mut keys: Vec<Key> = builds.iter().map(|step| step.key).collect();
     keys.sort_unstable();
     keys.dedup();
-    let broken: HashSet<Key> = store
-        .failures(&keys)?
-        .iter()
-        .map(|failure| failure.key)
-        .collect();
-    for (run, cell) in (0..).zip(&plan.steps.runs.cells) {
-        let build = plan.build_of(*cell as usize);
-        let build = build.filter(|_| !known.is_built(plan, run as usize));
-        if build.is_some_and(|build| broken.contains(&builds[build as usize].key)) {
-            failed.insert(run);
-        }
-    }
-    Ok(failed)
+    let failures = store.failures(&keys)?;
+    let broken: HashSet<Key> = failures.iter().map(|failure| failure.key).collect();
+    let is_broken = |(run, cell): &(u32, &u32)| {
+        let build = plan.build_of(**cell as usize);
+        let build = build.filter(|_| !known.is_built(plan, *run as usize));
+        build.is_some_and(|build| broken.contains(&builds[build as usize].key))
+    };
+    let runs = (0..).zip(&plan.steps.runs.cells);
+    Ok(runs.filter(is_broken).map(|(run, _)| run).collect())
 }
 
 impl Chosen {
@@ -524,7 +592,7 @@ impl Chosen {
         // What is measured again only beside others is worth as much as these.
         let is_beside = |run: u32| {
             let again = self.again.get(&(run as usize));
-            matches!(again, Some(Again::Elsewhere(_)))
+            matches!(again, Some(Again::Elsewhere(_) | Again::Beside))
         };
         let mut best = HashMap::new();
         for run in wanted.iter().copied().filter(|run| !is_beside(*run)) {
@@ -639,6 +707,14 @@ fn show_age(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_beside_span_the_others() {
+        assert_eq!(spread_rounds(5, 5, 2), [5, 9]);
+        assert_eq!(spread_rounds(3, 1, 1), [3]);
+        assert_eq!(spread_rounds(0, 4, 4), [0, 1, 2, 3]);
+        assert_eq!(spread_rounds(7, 2, 2), [7, 8]);
+    }
 
     #[test]
     fn gaps_are_filled_first() {

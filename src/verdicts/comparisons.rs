@@ -8,10 +8,11 @@ use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
 use crate::base::sample::{Better, Sample};
 use crate::edge::store::{
-    Acceptance, AcceptedFrom, Confirmation, Pair, Position, SeriesId, Store, StoreError,
+    Acceptance, AcceptedFrom, Confirmation, FindingChanges, OpenFinding, Pair, Position,
+    SeriesFinding, SeriesId, Store, StoreError,
 };
 use crate::judge::compare::Basis;
-use crate::judge::confirm::{Finding, Policy, confirmed, decide, is_open};
+use crate::judge::confirm::{EVIDENCE_MIN, Finding, Policy, confirmed, decide, is_open};
 use crate::judge::stats::{MAD_TO_SIGMA, Prior, mad, mean, median, pooled, stddev};
 use crate::judge::verdict::{
     Comparison, LEVEL, Noise, Question, Summary, Verdict, compare, evidence, noise_within,
@@ -22,6 +23,7 @@ use crate::resolve::samples::{OwnSeries, Samples};
 use crate::verdicts::history::{
     NOISE_SESSIONS_MAX, Past, What, accepted, metrics_of, preset_name, without_version,
 };
+use crate::verdicts::standing::{self, Compared, Outlook, Standing, outlook};
 
 /// What is known beside the samples of the plan itself.
 #[derive(Debug, Default)]
@@ -34,6 +36,9 @@ pub struct ComparisonContext {
     /// What was accepted, by series, with its samples.
     accepted: HashMap<SeriesId, (i64, AcceptedFrom, OwnSeries)>,
     alike: EnvironmentMatch,
+    /// What earlier sessions found, confirmed and suspected.
+    confirmed: HashMap<SeriesId, Vec<OpenFinding>>,
+    suspected: HashMap<SeriesId, Vec<OpenFinding>>,
     /// When something was first measured, and where it stands in its series, where that matters.
     first: HashMap<Key, (i64, Position)>,
 }
@@ -67,6 +72,8 @@ pub struct Answer {
     /// How promising it is to measure the comparison again, or further, where it asks for that.
     pub promise: Option<f64>,
     pub accepted: Option<AcceptedBy>,
+    /// Confirmed regressions of earlier sessions that bear on it; of comparisons of versions.
+    pub standing: Vec<Standing>,
 }
 
 /// Fewer steps from session to session do not tell how far apart sessions lie.
@@ -125,8 +132,16 @@ impl ComparisonContext {
             confirmations: store.confirmations()?,
             ..ComparisonContext::default()
         };
+        for open in store.open_findings(&plan.matrix.name, preset)? {
+            let kind = match open.finding.is_confirmed {
+                true => &mut beside.confirmed,
+                false => &mut beside.suspected,
+            };
+            let own = kind.entry(open.finding.series.clone()).or_default();
+            own.push(open);
+        }
         let holding = accepted(&beside.acceptances);
-        if holding.is_empty() {
+        if holding.is_empty() && beside.confirmed.is_empty() {
             beside.alike = EnvironmentMatch::read(store, samples.environments())?;
             return Ok(beside);
         }
@@ -148,10 +163,14 @@ impl ComparisonContext {
         let of_accepted = of_accepted.flat_map(|(_, _, own)| own.series().environments);
         let of_accepted = of_accepted.map(|(_, key)| *key);
         beside.alike = EnvironmentMatch::read(store, samples.environments().chain(of_accepted))?;
-        let cells: HashSet<&str> = by_series.keys().map(|id| id.cell.as_str()).collect();
+        let known = by_series.keys().chain(beside.confirmed.keys());
+        let cells: HashSet<&str> = known.map(|id| id.cell.as_str()).collect();
+        let accepted = by_series.values().map(|(_, from, _)| from.key);
+        let found = beside.confirmed.values().flatten();
+        let found = found.flat_map(|open| open.finding.keys);
         let mut first = HashMap::new();
-        for (_, from, _) in by_series.values() {
-            first.extend(store.first_measured(from.key)?.map(|at| (from.key, at)));
+        for key in accepted.chain(found) {
+            first.extend(store.first_measured(key)?.map(|at| (key, at)));
         }
         for (index, tuple) in plan.cells.iter().enumerate() {
             let (machine, cell) = place(plan, tuple);
@@ -160,9 +179,52 @@ impl ComparisonContext {
                 first.extend(store.first_measured(key)?.map(|at| (key, at)));
             }
         }
+        drop(cells);
         (beside.accepted, beside.first) = (by_series, first);
         Ok(beside)
     }
+
+    /// What the answers of a session change about findings.
+    pub fn finding_changes(&self, plan: &Plan, answers: &[Answer]) -> FindingChanges {
+        let mut answers: Vec<&Answer> = answers
+            .iter()
+            .filter(|answer| is_of_versions(plan, answer.compare) && answer.accepted.is_none())
+            .collect();
+        answers.sort_by_key(|answer| self.place(&answer.pair.1));
+        let compared = answers.into_iter().map(|answer| {
+            let series = series_of(plan, answer.candidate, &answer.pair.2);
+            let label = |cell: u32| {
+                let axis = plan.compares[answer.compare].axis;
+                let tuple = plan.cells.cell(cell as usize);
+                plan.cells.label(tuple, axis).to_owned()
+            };
+            Compared {
+                verdict: answer.comparison.verdict,
+                is_judged: answer.comparison.p.is_some(),
+                is_confirmed: answer.confirmed == Some(true),
+                standing: &answer.standing,
+                suspected: self.suspected.get(&series).map_or(&[], Vec::as_slice),
+                finding: SeriesFinding {
+                    series,
+                    keys: [answer.pair.0, answer.pair.1],
+                    versions: [label(answer.baseline), label(answer.candidate)],
+                    is_confirmed: false,
+                    shift: answer.comparison.ratio.map_or(0.0, f64::ln),
+                },
+            }
+        });
+        standing::changes(&compared.collect::<Vec<_>>())
+    }
+
+    fn place(&self, key: &Key) -> Option<Position> {
+        self.first.get(key).map(|(_, position)| *position)
+    }
+}
+
+/// Whether a comparison is one of versions, whose findings outlive a session.
+fn is_of_versions(plan: &Plan, compare: usize) -> bool {
+    let rule = &plan.matrix.compares[plan.compares[compare].rule];
+    rule.axis.value == "version"
 }
 
 /// A cell's machine and name.
@@ -228,8 +290,32 @@ pub fn answers(
             answer.confirmed = decision.is_confirmed.filter(|_| is_told);
         }
         answer.comparison = decision.comparison;
+        answer.standing = asker.standing(answer, &answer.comparison);
+        tell_standing(answer);
     }
     Ok(answers)
+}
+
+/// What looks changed, and was confirmed by an earlier session, is confirmed.
+fn tell_standing(answer: &mut Answer) {
+    let mut standing = answer.standing.iter();
+    let known = standing.find(|it| it.is_direct() && it.outlook == Outlook::Present);
+    let is_worse = answer
+        .comparison
+        .ratio
+        .is_some_and(|ratio| match answer.question.better {
+            Better::Lower => ratio > 1.0,
+            Better::Higher => ratio < 1.0,
+        });
+    if let (Some(known), Verdict::Suspected, true) = (known, answer.comparison.verdict, is_worse) {
+        answer.comparison.verdict = Verdict::Regression;
+        answer.confirmed = Some(true);
+        let since = &known.open.finding.versions[1];
+        let session = known.open.session;
+        let told = format!("confirmed in session {session} as of {since}, still there");
+        let note = answer.comparison.note.take().into_iter().chain([told]);
+        answer.comparison.note = Some(note.collect::<Vec<_>>().join("; "));
+    }
 }
 
 struct Asker<'a> {
@@ -349,8 +435,42 @@ impl<'a> Asker<'a> {
             fresh,
             promise: None,
             accepted,
+            standing: Vec::new(),
         };
         (answer, [base, cand])
+    }
+
+    /// The confirmed regressions of earlier sessions that bear on an answer, with what a comparison of its sides says of each.
+    fn standing(&self, answer: &Answer, comparison: &Comparison) -> Vec<Standing> {
+        let series = series_of(self.plan, answer.candidate, &answer.pair.2);
+        let open = self.beside.confirmed.get(&series);
+        let open = open.filter(|_| is_of_versions(self.plan, answer.compare));
+        let place = |key: &Key| self.beside.place(key);
+        let is_before =
+            |a: &Key, b: &Key| matches!((place(a), place(b)), (Some(a), Some(b)) if a < b);
+        let accepted = self
+            .beside
+            .accepted
+            .get(&series)
+            .map(|(_, from, _)| from.key);
+        let bears = |open: &&OpenFinding| {
+            let since = &open.finding.keys[1];
+            !is_before(&answer.pair.1, since)
+                && accepted.is_none_or(|accepted| is_before(&accepted, since))
+        };
+        let told = |open: &OpenFinding| {
+            let [good, since] = &open.finding.keys;
+            let base = &answer.pair.0;
+            let is_in_baseline = base != good && place(base).is_some() && !is_before(base, since);
+            let least = answer.question.min_effect;
+            Standing {
+                is_same_pair: answer.pair.0 == *good && answer.pair.1 == *since,
+                outlook: outlook(open.finding.shift, is_in_baseline, comparison, least),
+                open: open.clone(),
+                is_in_baseline,
+            }
+        };
+        open.into_iter().flatten().filter(bears).map(told).collect()
     }
 
     /// How far a cell's level moves from one session to the next as a rule, of logarithms: half the variance of their differences
@@ -470,7 +590,28 @@ impl<'a> Asker<'a> {
         for at in open {
             let (answer, [base, cand]) = &mut asked[at];
             let promise = evidence(base, cand, &answer.question, others[&answer.metric]);
-            answer.promise = Some(promise);
+            let series = series_of(self.plan, answer.candidate, &answer.pair.2);
+            let is_known = |known: &HashMap<SeriesId, Vec<OpenFinding>>| {
+                known.contains_key(&series) && is_of_versions(self.plan, answer.compare)
+            };
+            // What is known to be there need not be found again, unless it looks gone or the same pair is measured anew.
+            let standing = match is_known(&self.beside.confirmed) {
+                true => self.standing(answer, &compare(base, cand, &answer.question)),
+                false => Vec::new(),
+            };
+            let has = |outlook: Outlook| {
+                let mut direct = standing.iter().filter(|it| it.is_direct());
+                direct.any(|it| it.outlook == outlook)
+            };
+            answer.promise = match promise {
+                _ if has(Outlook::Present) => None,
+                _ if has(Outlook::LooksGone) => Some(f64::MAX),
+                // What an earlier session suspected has the first turn, if it looks changed again.
+                promise if promise >= EVIDENCE_MIN && is_known(&self.beside.suspected) => {
+                    Some(f64::MAX)
+                }
+                promise => Some(promise),
+            };
         }
     }
 

@@ -15,4 +15,5 @@ pub mod parts;
 pub mod records;
 pub mod report;
 pub mod series;
+pub mod standing;
 pub mod time;

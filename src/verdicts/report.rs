@@ -1,6 +1,6 @@
 //! The model of a result: every face (text, template, JSON) shows this and nothing else.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::base::diag::Diagnostic;
 use crate::base::key::Key;
 use crate::base::sample::Better;
-use crate::edge::store::Acceptance;
+use crate::edge::store::{Acceptance, FindingChanges};
 use crate::judge::verdict::{Comparison, Summary, Verdict};
 use crate::plan::cell::PlanAxis;
 use crate::plan::dag::Plan;
@@ -23,6 +23,7 @@ use crate::verdicts::parts::{
     UnmeasuredRow,
 };
 use crate::verdicts::series::{Cause, Course};
+use crate::verdicts::standing::{OpenRegressionRow, Outlook};
 use crate::verdicts::time::time;
 
 /// All that is told about a comparison.
@@ -43,6 +44,11 @@ pub struct Report {
     pub axes: Vec<AxisRow>,
     /// Regressions that gate first, then confirmed changes, each by the size of the change; then cell by cell.
     pub verdicts: Vec<VerdictRow>,
+    /// Regressions that an earlier session confirmed, that stand, and that no row of `verdicts` tells.
+    pub open_regressions: Vec<OpenRegressionRow>,
+    /// What a session changes about findings.
+    #[serde(skip)]
+    pub finding_changes: FindingChanges,
     /// What is new since the session before; null where no session has compared anything.
     pub since_last: Option<SinceLast>,
     pub failed: Vec<FailureRow>,
@@ -193,9 +199,12 @@ pub fn report(
     failed: Vec<Failed>,
 ) -> Result<Report, Diagnostic> {
     let answers = answers(plan, &samples, beside)?;
+    let findings = beside.finding_changes(plan, &answers);
+    let standing = standing(plan, &answers, &findings);
     let rows = answers.into_iter().map(|answer| row(plan, answer));
     let mut report = Report::of(&plan.matrix.name, &plan.matrix.about, rows.collect());
     report.failed = failed.into_iter().map(FailureRow::from).collect();
+    (report.open_regressions, report.finding_changes) = (standing, findings);
     report.accepted = beside
         .acceptances
         .iter()
@@ -204,6 +213,42 @@ pub fn report(
     report.cells = CellRows::of(plan, samples)?;
     report.axes = axes(plan);
     Ok(report)
+}
+
+/// Confirmed regressions that stand, each as the last version says that it bears on; without those of which a row says so.
+fn standing(plan: &Plan, answers: &[Answer], findings: &FindingChanges) -> Vec<OpenRegressionRow> {
+    let mut rows: BTreeMap<i64, Option<OpenRegressionRow>> = BTreeMap::new();
+    for answer in answers {
+        let compare = &plan.compares[answer.compare];
+        let rule = &plan.matrix.compares[compare.rule];
+        let tuple = |cell: u32| plan.cells.cell(cell as usize);
+        for it in &answer.standing {
+            let is_told = !it.is_in_baseline
+                && it.outlook == Outlook::Present
+                && answer.comparison.verdict == Verdict::Regression;
+            let [baseline, candidate] = it.open.finding.versions.clone();
+            let row = OpenRegressionRow {
+                cell: plan
+                    .cells
+                    .name_without(tuple(answer.candidate), &[compare.axis])
+                    .into(),
+                metric: plan.matrix.metrics[answer.metric].name.clone(),
+                baseline,
+                candidate,
+                ratio: it.open.finding.shift.exp(),
+                session: it.open.session,
+                confirmed_at: time(it.open.found_ms),
+                now: plan
+                    .cells
+                    .label(tuple(answer.candidate), compare.axis)
+                    .to_owned(),
+                gate: rule.gate,
+            };
+            rows.insert(it.open.id, Some(row).filter(|_| !is_told));
+        }
+    }
+    rows.retain(|id, _| !findings.ended.contains(id));
+    rows.into_values().flatten().collect()
 }
 
 /// What is stored, compared with nothing.
@@ -279,6 +324,8 @@ impl Report {
             reproduce: Vec::new(),
             axes: Vec::new(),
             verdicts: rows,
+            open_regressions: Vec::new(),
+            finding_changes: FindingChanges::default(),
             failed: Vec::new(),
             left_out: None,
             counts: VerdictCounts::default(),
@@ -401,6 +448,7 @@ impl Report {
     pub fn has_gating_regression(&self) -> bool {
         let mut rows = self.verdicts.iter();
         rows.any(|row| row.gate && row.comparison.verdict == Verdict::Regression)
+            || self.open_regressions.iter().any(|row| row.gate)
     }
 
     /// A regression that must not pass, and that no earlier session found.

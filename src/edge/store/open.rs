@@ -22,6 +22,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("schema_8.sql"),
     include_str!("schema_9.sql"),
     include_str!("schema_10.sql"),
+    include_str!("schema_11.sql"),
 ];
 
 /// `mtrx`, in the header of the file: tells our database from that of another program.
