@@ -53,7 +53,12 @@ pub fn note(report: &Report, store: &Store) -> Result<(), StoreError> {
     let open = open.iter().filter(|finding| finding.gone.is_none());
     let open: HashMap<&FindingId, &StoredFinding> = open.map(|it| (&it.id, it)).collect();
     let mut notes: Vec<FindingNote> = Vec::new();
-    for (id, (_, row)) in last {
+    // In the order of the report.
+    for row in &report.verdicts {
+        let id = id(row);
+        let Some((_, row)) = last.remove(&id) else {
+            continue;
+        };
         if is_finding(row) {
             notes.push(FindingNote::Found(StoredFinding {
                 id,
