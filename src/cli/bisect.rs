@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use journal::{Entry, Journal, write};
 use line::{Line, LineCommit, LineOptions, inside_of, line, of_git, read_history};
 
-use through_matrix::{Asking, Prepared};
+use through_matrix::{Asking, MatrixLine};
 
 use super::run::block_on;
 use super::show::{self, Stop};
@@ -311,7 +311,7 @@ struct Work<'a> {
     builds: usize,
     /// Where a matrix measures: what is asked of it, and the line of commits as its versions.
     asking: Option<Asking>,
-    prepared: Option<Prepared>,
+    prepared: Option<MatrixLine>,
     /// The last session whose samples were known before.
     known_until: i64,
 }
@@ -717,7 +717,7 @@ impl Work<'_> {
         let better = match self.args.better {
             Some(BetterArg::Lower) => Some(Better::Lower),
             Some(BetterArg::Higher) => Some(Better::Higher),
-            None => self.prepared.as_ref().and_then(Prepared::better),
+            None => self.prepared.as_ref().and_then(MatrixLine::better),
         };
         if let (Some(better), Some(ratio), false) = (better, answer.ratio, set.is_empty()) {
             let is_worse = (ratio > 1.0) == (better == Better::Lower);

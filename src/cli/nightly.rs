@@ -208,7 +208,7 @@ struct Night<'a> {
 /// Which samples of the two sides are compared. Nights differ: what is new is measured in one session with what it is
 /// compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sides {
+enum NightSides {
     /// Those that there are; what is missing is measured.
     Stored,
     /// Both are measured again.
@@ -271,7 +271,8 @@ impl Night<'_> {
                 self.compare(&line).await?
             }
             None => {
-                self.run(&[tip.id.short()], None, Sides::Stored).await?;
+                self.run(&[tip.id.short()], None, NightSides::Stored)
+                    .await?;
                 let short = tip.id.short();
                 self.lines.push(format!(
                     "`{short}` is measured, which the commits after it are compared with"
@@ -309,7 +310,7 @@ impl Night<'_> {
         for _ in 0..=NARROWINGS_MAX {
             let versions: Vec<&str> = picked.iter().map(|at| labels[*at].as_str()).collect();
             let report = self
-                .run(&versions, Some(&labels[0]), Sides::WithNew)
+                .run(&versions, Some(&labels[0]), NightSides::WithNew)
                 .await?;
             causes = found(&report, &labels);
             let is_over = report.left_out.is_some_and(|left| left.cells > 0);
@@ -344,8 +345,8 @@ impl Night<'_> {
                 continue;
             }
             let sides = match self.has_measured {
-                true => Sides::Fresh,
-                false => Sides::Stored,
+                true => NightSides::Fresh,
+                false => NightSides::Stored,
             };
             let report = self
                 .run(&[tip.id.short()], Some(before.short()), sides)
@@ -389,7 +390,7 @@ impl Night<'_> {
         &mut self,
         versions: &[&str],
         against: Option<&str>,
-        sides: Sides,
+        sides: NightSides,
     ) -> Result<Report, Stop> {
         let nightly = &self.loaded.matrix.nightly;
         let mut common = common(self.args, self.path);
@@ -398,8 +399,8 @@ impl Night<'_> {
         common.against = against.map(str::to_owned);
         let choosing = SelectionArgs {
             budget: self.args.budget.or(nightly.budget),
-            fresh: sides == Sides::Fresh,
-            side_by_side: sides == Sides::WithNew,
+            fresh: sides == NightSides::Fresh,
+            side_by_side: sides == NightSides::WithNew,
             ..SelectionArgs::default()
         };
         let mut sources = Sources::default();
@@ -417,7 +418,7 @@ impl Night<'_> {
             Exit::Regression => self.ends_with(Exit::Fine),
             exit => self.ends_with(exit),
         }
-        self.has_measured |= shown.ran && sides != Sides::Fresh;
+        self.has_measured |= shown.ran && sides != NightSides::Fresh;
         if shown.interrupted {
             self.lines
                 .push("interrupted: the next night goes on".to_owned());

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 
 use minijinja::value::ValueKind;
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -254,7 +253,7 @@ impl Engine {
             return Ok(template.text.clone());
         }
         let compiled = self.env.get_template(&template.id);
-        let mut rendered = Limited::default();
+        let mut rendered = template_bounds::LimitedOutput::new(RENDERED_BYTES_MAX);
         let result = compiled.and_then(|compiled| {
             compiled
                 .render_captured_to(&context.0, &mut rendered)
@@ -361,28 +360,6 @@ pub fn words_of(rendered: String) -> Vec<String> {
     match rendered.contains(NEXT_WORD) {
         true => rendered.split(NEXT_WORD).map(str::to_owned).collect(),
         false => vec![rendered],
-    }
-}
-
-/// Takes what is rendered up to [`RENDERED_BYTES_MAX`], and fails from there on.
-#[derive(Default)]
-struct Limited {
-    bytes: Vec<u8>,
-    is_full: bool,
-}
-
-impl io::Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > RENDERED_BYTES_MAX {
-            self.is_full = true;
-            return Err(io::Error::other("too long"));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

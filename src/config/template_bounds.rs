@@ -5,6 +5,7 @@
 //! what it sets; ways to bind a name that are not needed here are refused.
 
 use std::borrow::Cow;
+use std::io;
 
 use minijinja::value::ValueKind;
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -25,6 +26,39 @@ pub fn limit(env: &mut Environment) {
     });
     // Prints all names with all that they hold.
     env.remove_global("debug");
+}
+
+/// Takes what is rendered up to a limit, and fails from there on.
+pub struct LimitedOutput {
+    pub bytes: Vec<u8>,
+    pub is_full: bool,
+    bytes_max: usize,
+}
+
+impl LimitedOutput {
+    pub fn new(bytes_max: usize) -> LimitedOutput {
+        LimitedOutput {
+            bytes: Vec::new(),
+            is_full: false,
+            bytes_max,
+        }
+    }
+}
+
+impl io::Write for LimitedOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + bytes.len() > self.bytes_max {
+            self.is_full = true;
+            let reason = format!("it writes more than {} bytes", self.bytes_max);
+            return Err(io::Error::other(reason));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn wrong(what: String) -> Error {

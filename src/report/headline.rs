@@ -15,7 +15,7 @@ const METRICS_MAX: usize = 3;
 const AXES_MAX: usize = 3;
 
 /// Changes with one axis, one pair of its values and one direction.
-struct Group<'a> {
+struct ChangeGroup<'a> {
     rows: Vec<&'a VerdictRow>,
 }
 
@@ -83,7 +83,7 @@ fn is_are(n: usize, one: &str) -> String {
 }
 
 /// What gates first, then the worse before the better, then the largest.
-fn groups(report: &Report) -> Vec<Group<'_>> {
+fn groups(report: &Report) -> Vec<ChangeGroup<'_>> {
     let mut groups: BTreeMap<(&str, &str, &str, bool), Vec<&VerdictRow>> = BTreeMap::new();
     let changed = report.verdicts.iter();
     for row in changed.filter(|row| row.comparison.verdict.is_change() && !row.is_accepted) {
@@ -91,7 +91,10 @@ fn groups(report: &Report) -> Vec<Group<'_>> {
         let key = (&*row.axis, &*row.baseline, &*row.candidate, is_worse);
         groups.entry(key).or_default().push(row);
     }
-    let mut groups: Vec<Group> = groups.into_values().map(|rows| Group { rows }).collect();
+    let mut groups: Vec<ChangeGroup> = groups
+        .into_values()
+        .map(|rows| ChangeGroup { rows })
+        .collect();
     groups.sort_by_key(|group| {
         let first = group.rows[0];
         let gates = group.rows.iter().any(|row| row.gate);
@@ -104,7 +107,7 @@ fn groups(report: &Report) -> Vec<Group<'_>> {
     groups
 }
 
-impl Group<'_> {
+impl ChangeGroup<'_> {
     fn sentence(&self, report: &Report) -> String {
         let first = self.rows[0];
         let word = match first.comparison.verdict {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::error::Error as _;
-use std::io::{self, Write};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
@@ -48,25 +47,6 @@ fn cut(mut text: String) -> String {
         text.push_str("\n\n… and more: `matrix report` has all\n");
     }
     text
-}
-
-/// What a template writes, up to a limit.
-#[derive(Default)]
-struct Limited(Vec<u8>);
-
-impl Write for Limited {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > OUTPUT_BYTES_MAX {
-            let reason = format!("it writes more than {OUTPUT_BYTES_MAX} bytes");
-            return Err(io::Error::other(reason));
-        }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// Characters of a text that stands in one line.
@@ -171,7 +151,7 @@ pub fn render(template: &str, report: &Report, rows_max: usize) -> Result<String
     };
     template_bounds::limit(&mut env);
     let limited = template_bounds::with_limits(template)?;
-    let mut written = Limited::default();
+    let mut written = template_bounds::LimitedOutput::new(OUTPUT_BYTES_MAX);
     env.template_from_str(&limited)
         .and_then(|compiled| compiled.render_captured_to(context, &mut written).map(drop))
         .map_err(|error| {
@@ -187,7 +167,7 @@ pub fn render(template: &str, report: &Report, rows_max: usize) -> Result<String
             let source = source.unwrap_or_default();
             format!("{line}{}{detail}{source}", error.kind())
         })?;
-    String::from_utf8(written.0).map_err(|error| error.to_string())
+    String::from_utf8(written.bytes).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

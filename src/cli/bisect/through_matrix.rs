@@ -37,7 +37,7 @@ pub struct Asking {
 }
 
 /// A line of commits as versions of the matrix.
-pub struct Prepared {
+pub struct MatrixLine {
     common: Common,
     loaded: Loaded,
     looked: Targets,
@@ -80,7 +80,7 @@ impl Asking {
     }
 
     /// Resolves the commits of a line as versions, and finds the one cell that is measured.
-    pub async fn prepare(&self, commits: &[LineCommit]) -> Result<Prepared, Stop> {
+    pub async fn prepare(&self, commits: &[LineCommit]) -> Result<MatrixLine, Stop> {
         let ids: Vec<_> = commits
             .iter()
             .filter_map(|commit| commit.git.as_ref())
@@ -107,7 +107,7 @@ impl Asking {
         &self,
         commits: &[LineCommit],
         versions: &[&str],
-    ) -> Result<Prepared, Stop> {
+    ) -> Result<MatrixLine, Stop> {
         let common = Common {
             versions: versions.iter().map(|it| (*it).to_owned()).collect(),
             against: commits.first().map(|commit| {
@@ -152,7 +152,7 @@ impl Asking {
         let metric = self.metric(&loaded, &readings)?;
         let reading = readings[metric].clone();
         drop(plan);
-        Ok(Prepared {
+        Ok(MatrixLine {
             store: RefCell::new(store),
             common,
             labels,
@@ -208,7 +208,7 @@ fn several_cells(cells: usize, names: BTreeSet<String>) -> Stop {
     Diagnostic::error(problem).help(help).into()
 }
 
-impl Prepared {
+impl MatrixLine {
     /// Which direction of the metric is better.
     pub fn better(&self) -> Option<Better> {
         self.loaded.matrix.metrics[self.metric].better.or_else(|| {

@@ -21,16 +21,16 @@ const NAME_MAX: usize = 15;
 
 /// A linear scale from values to places.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
+struct ChartScale {
     low: f64,
     high: f64,
     from: f64,
     to: f64,
 }
 
-impl Scale {
+impl ChartScale {
     /// With a margin of 4 % on both sides. None without values.
-    fn of(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Option<Scale> {
+    fn of(values: impl Iterator<Item = f64>, from: f64, to: f64) -> Option<ChartScale> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             low = low.min(value);
@@ -44,7 +44,7 @@ impl Scale {
             _ if low == 0.0 => 1.0,
             _ => 0.02 * low.abs(),
         };
-        Some(Scale {
+        Some(ChartScale {
             low: low - margin,
             high: high + margin,
             from,
@@ -95,7 +95,7 @@ pub fn strip(
         .zip(medians[0])
         .map(|(ci, base)| ci.map(|ratio| ratio * base));
     let all = samples.iter().flatten().copied();
-    let Some(scale) = Scale::of(all, LEFT, WIDTH - RIGHT) else {
+    let Some(scale) = ChartScale::of(all, LEFT, WIDTH - RIGHT) else {
         return String::new();
     };
     let side_words = |side: usize| {
@@ -152,7 +152,7 @@ pub fn strip(
     out
 }
 
-fn axis_below(out: &mut String, scale: &Scale, unit: &str, height: f64) {
+fn axis_below(out: &mut String, scale: &ChartScale, unit: &str, height: f64) {
     let y = height - 18.0;
     let _ = write!(
         out,
@@ -177,7 +177,7 @@ pub fn course(course: &Course) -> String {
     let values = points.iter().filter_map(|point| point.value);
     const HEIGHT: f64 = 190.0;
     let (top, bottom) = (30.0, HEIGHT - 26.0);
-    let Some(scale) = Scale::of(values, bottom, top) else {
+    let Some(scale) = ChartScale::of(values, bottom, top) else {
         return String::new();
     };
     let step = (WIDTH - RIGHT - LEFT) / (points.len().max(2) - 1) as f64;
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn ticks_are_few_and_round() {
         let check = |low: f64, high: f64, expected: &[f64]| {
-            let scale = Scale {
+            let scale = ChartScale {
                 low,
                 high,
                 from: 0.0,

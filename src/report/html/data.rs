@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::judge::verdict::Verdict;
 use crate::report::html::PageInput;
 use crate::report::html::escape::{json_list, json_number, json_option, json_string};
-use crate::report::html::heat::Layout;
+use crate::report::html::heat::HeatLayout;
 use crate::report::html::model::{NO_VALUE, PageModel, PageRow, Tone};
 use crate::verdicts::series::{CellChange, Course};
 
@@ -33,7 +33,7 @@ impl Words {
 }
 
 /// The document of `page.js`, which says what each place holds.
-pub fn data(input: &PageInput, model: &PageModel, layout: &Layout) -> String {
+pub fn data(input: &PageInput, model: &PageModel, layout: &HeatLayout) -> String {
     let mut words = Words::default();
     let strings = |list: &[String]| json_list(list.iter().map(|word| json_string(word)));
     let axes = model.axes.iter().map(|axis| {

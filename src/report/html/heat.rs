@@ -13,14 +13,14 @@ const ROWS_MAX: usize = 60;
 
 /// Which axes are rows and which are columns; of the others the worst is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct HeatLayout {
     pub rows: Vec<usize>,
     pub columns: Vec<usize>,
 }
 
-impl Layout {
+impl HeatLayout {
     /// The last axes become columns, those before them rows, as long as there is room for all their values.
-    pub fn of(model: &PageModel) -> Layout {
+    pub fn of(model: &PageModel) -> HeatLayout {
         let mut left = model.varying();
         let size = |axis: &usize| model.axes[*axis].values.len().max(1);
         let mut take = |max: usize, all: bool| {
@@ -38,7 +38,7 @@ impl Layout {
         };
         let columns = take(COLUMNS_MAX, false);
         let rows = take(ROWS_MAX, true);
-        Layout { rows, columns }
+        HeatLayout { rows, columns }
     }
 }
 
@@ -64,7 +64,7 @@ pub fn told(row: &PageRow, unit: &str) -> String {
 }
 
 /// A table for each metric and pair of values that is compared, at most `max` of them: the map without a script.
-pub fn maps(model: &PageModel, layout: &Layout, max: usize) -> (String, usize) {
+pub fn maps(model: &PageModel, layout: &HeatLayout, max: usize) -> (String, usize) {
     let mut pairs: BTreeMap<(usize, &str, &str, &str), Vec<&PageRow>> = BTreeMap::new();
     for row in &model.rows {
         let pair = row.verdict.map_or(("", "", ""), |verdict| {
@@ -97,7 +97,7 @@ pub fn maps(model: &PageModel, layout: &Layout, max: usize) -> (String, usize) {
         );
         let has = |axis: &usize| rows.iter().any(|row| row.values[*axis] != NO_VALUE);
         let present = |axes: &[usize]| axes.iter().copied().filter(has).collect();
-        let layout = Layout {
+        let layout = HeatLayout {
             rows: present(&layout.rows),
             columns: present(&layout.columns),
         };
@@ -107,7 +107,7 @@ pub fn maps(model: &PageModel, layout: &Layout, max: usize) -> (String, usize) {
     (out, left)
 }
 
-fn table(model: &PageModel, layout: &Layout, rows: &[&PageRow], unit: &str, out: &mut String) {
+fn table(model: &PageModel, layout: &HeatLayout, rows: &[&PageRow], unit: &str, out: &mut String) {
     let place = |row: &PageRow, axes: &[usize]| -> Vec<u32> {
         axes.iter().map(|axis| row.values[*axis]).collect()
     };

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use crate::base::units::show_time;
 use crate::report::headline::headline;
 use crate::report::html::escape::escaped;
-use crate::report::html::heat::Layout;
+use crate::report::html::heat::HeatLayout;
 use crate::report::html::model::{PageModel, Tone};
 use crate::verdicts::report::Report;
 
@@ -42,7 +42,7 @@ pub struct PageInput<'a> {
 /// The page.
 pub fn page(input: &PageInput) -> String {
     let model = PageModel::of(input.report);
-    let layout = Layout::of(&model);
+    let layout = HeatLayout::of(&model);
     let mut body = input.navigation.to_owned();
     summary(input.report, &model, &mut body);
     changes::news(input.report, &mut body);
@@ -149,7 +149,7 @@ fn summary(report: &Report, model: &PageModel, out: &mut String) {
     out.push_str("</ul>");
 }
 
-fn map(model: &PageModel, layout: &Layout, out: &mut String) {
+fn map(model: &PageModel, layout: &HeatLayout, out: &mut String) {
     if model.rows.is_empty() || model.varying().is_empty() {
         return;
     }

@@ -82,7 +82,7 @@ fn quote(text: &str) -> String {
 
 /// What the script says.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ShellSays {
     /// As uname(1) calls them.
     Machine {
         system: String,
@@ -95,22 +95,22 @@ pub enum Told {
     Failed(String),
 }
 
-impl Told {
+impl ShellSays {
     /// None for a line that is not the script's.
-    pub fn parse(line: &str) -> Option<Told> {
+    pub fn parse(line: &str) -> Option<ShellSays> {
         let line = line.strip_prefix(MARK)?;
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         Some(match word {
             "machine" => {
                 let (system, processor) = rest.split_once(' ')?;
-                Told::Machine {
+                ShellSays::Machine {
                     system: system.to_owned(),
                     processor: processor.to_owned(),
                 }
             }
-            "wanted" => Told::Wanted,
-            "found" => Told::Found,
-            "failed" => Told::Failed(rest.to_owned()),
+            "wanted" => ShellSays::Wanted,
+            "found" => ShellSays::Found,
+            "failed" => ShellSays::Failed(rest.to_owned()),
             _ => return None,
         })
     }
@@ -135,15 +135,15 @@ mod tests {
 
     #[test]
     fn lines() {
-        let check = |line: &str, expected| assert_eq!(Told::parse(line), expected, "{line}");
-        let machine = Told::Machine {
+        let check = |line: &str, expected| assert_eq!(ShellSays::parse(line), expected, "{line}");
+        let machine = ShellSays::Machine {
             system: "Linux".to_owned(),
             processor: "x86_64".to_owned(),
         };
         check("matrix-bootstrap machine Linux x86_64", Some(machine));
-        check("matrix-bootstrap wanted", Some(Told::Wanted));
-        check("matrix-bootstrap found", Some(Told::Found));
-        let failed = Told::Failed("no room: really".to_owned());
+        check("matrix-bootstrap wanted", Some(ShellSays::Wanted));
+        check("matrix-bootstrap found", Some(ShellSays::Found));
+        let failed = ShellSays::Failed("no room: really".to_owned());
         check("matrix-bootstrap failed no room: really", Some(failed));
         check("matrix-bootstrap machine", None);
         check("Welcome to lab1", None);

@@ -12,7 +12,7 @@ use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
-use self::bootstrap::{Bootstrap, Told};
+use self::bootstrap::{Bootstrap, ShellSays};
 use self::explain::LinkEnd;
 use super::child::{ANSWER_TIME_MAX, ChildEnd, ChildEnding, ChildStreams};
 use crate::base::key::Key;
@@ -252,20 +252,20 @@ async fn open(streams: &mut ChildStreams, target: &SshTarget, arguments: &str) -
             .line()
             .await
             .map_err(|_| io::Error::other(explain::NO_SHELL.to_owned()))?;
-        match Told::parse(&line) {
+        match ShellSays::parse(&line) {
             None => {}
-            Some(Told::Machine { system, processor }) if program.is_some() => {
+            Some(ShellSays::Machine { system, processor }) if program.is_some() => {
                 bootstrap::check_machine(&system, &processor).map_err(io::Error::other)?;
             }
-            Some(Told::Machine { .. }) => {}
-            Some(Told::Wanted) => {
+            Some(ShellSays::Machine { .. }) => {}
+            Some(ShellSays::Wanted) => {
                 if let Some(program) = &program {
                     // What goes wrong on the other side is told by its next line.
                     let _ = send(streams, program).await;
                 }
             }
-            Some(Told::Failed(what)) => return Err(io::Error::other(what)),
-            Some(Told::Found) => break,
+            Some(ShellSays::Failed(what)) => return Err(io::Error::other(what)),
+            Some(ShellSays::Found) => break,
         }
     }
     streams.greeting().await
