@@ -180,7 +180,7 @@ impl Common {
         }
     }
 
-    /// What the command line says goes before what the matrix and its presets do.
+    /// The command line takes precedence over the matrix and its presets.
     fn overrule(&self, matrix: &mut Matrix) {
         matrix.place_machines(&self.machines);
         if let Some(n) = self.repeat {

@@ -39,7 +39,7 @@ const UNTESTABLE_STATUS: i32 = 125;
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// Merges within merges that are gone into.
 const MERGES_MAX: usize = 10;
-/// The smallest change that matters, where nobody says another one.
+/// The smallest change that matters, unless `--min-effect` gives another one.
 const MIN_EFFECT: f64 = 0.01;
 /// Measurements beyond which a search is given up, where no budget is given.
 const BUDGET: usize = 1000;

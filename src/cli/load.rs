@@ -446,7 +446,7 @@ fn directions(matrix: &mut Matrix, readers: &[Reader]) -> Result<(), Stop> {
         metric.better = metric.better.or_else(known);
         if metric.better.is_none() {
             let name = &metric.name;
-            let problem = format!("nobody says which direction of `{name}` is better");
+            let problem = format!("metric `{name}` does not say whether higher or lower is better");
             problems.push(
                 Diagnostic::error(problem)
                     .at(metric.span, "the parser does not know it")

@@ -102,7 +102,7 @@ pub fn machines(
 
 /// The first problems, and how many more there are.
 fn shortened(mut problems: Vec<Diagnostic>) -> Vec<Diagnostic> {
-    // What stops goes before what does not.
+    // Errors come before warnings.
     problems.sort_by_key(|problem| !problem.is_error());
     let more = problems.len().saturating_sub(PROBLEMS_MAX);
     if more > 0 {
@@ -301,7 +301,7 @@ impl Decoder<'_> {
         };
         let whole = Span::new(file, 0..text.len().min(1));
         let mut table = Table::new("an imported file", file, &text, whole, toml.get_ref());
-        // What the matrix itself declares goes before what it imports.
+        // What the matrix itself declares takes precedence over what it imports.
         for machine in self.machines(&mut table) {
             if !machines.iter().any(|own| own.name == machine.name) {
                 machines.push(machine);

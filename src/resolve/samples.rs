@@ -1,4 +1,4 @@
-//! The samples of a plan's run steps, in little room: a million of them are held at once.
+//! The samples of a plan's run steps, stored compactly: a million of them are held at once.
 
 use std::collections::HashMap;
 

@@ -81,7 +81,7 @@ pub struct VersionRequest<'a> {
     pub first_parent: bool,
 }
 
-/// A version cannot be had. Each message names the remedy.
+/// Why a version cannot be resolved. Each message names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
     #[error(transparent)]

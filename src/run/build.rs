@@ -171,7 +171,7 @@ pub async fn build(
     }
 }
 
-/// Gets the sources of all submodules that builds need, before anything is built. Where one cannot be had, that is
+/// Gets the sources of all submodules that builds need, before anything is built. Where one cannot be fetched, that is
 /// told, and not held against the version.
 async fn find_submodules(
     builders: &mut [Builder<'_>],
@@ -215,7 +215,7 @@ pub struct Workplace<'a> {
 
 /// What programs and the system say of a full disk, in the language that steps run in.
 const NO_SPACE: &str = "No space left on device";
-/// What compilers, linkers and shells say when the machine fails them: killed, most often for want of memory; no
+/// What compilers, linkers and shells say when the machine fails them: killed, most often because memory ran out; no
 /// memory, no process, no file descriptor to be had; a disk that cannot be read or written.
 const SURROUNDINGS: [&str; 8] = [
     "Killed signal terminated program",

@@ -297,7 +297,7 @@ impl<'p> Dispatch<'p> {
         wanted.map_or(0, |wanted| wanted.rounds.len() as u64)
     }
 
-    /// Run steps and measurements that were not come to, now that all has ended.
+    /// Run steps and measurements that were not reached, now that all has ended.
     pub fn left(&self) -> (usize, u64) {
         let wanted = self.wanted.values().filter(|own| !own.is_out);
         let left = wanted.map(|own| own.rounds.len() as u64).filter(|n| *n > 0);

@@ -58,7 +58,7 @@ pub struct Tally {
     pub measured: u64,
     pub failed: Vec<Failed>,
     pub interrupted: bool,
-    /// Cells and measurements that were not come to, as the time that was given is over.
+    /// Cells and measurements that were not reached, as the time that was given is over.
     pub late: Option<(usize, u64)>,
     /// What could not be undone: it stays in the machine's journal.
     pub left_behind: BTreeSet<String>,

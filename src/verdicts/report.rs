@@ -431,7 +431,7 @@ impl Report {
         self.commits.iter().find(|commit| commit.hash == hash)
     }
 
-    /// Leaves out the comparisons that an interrupted run has not come to.
+    /// Leaves out the comparisons that an interrupted run has not reached.
     pub fn leave_out_unmeasured(&mut self) {
         self.verdicts
             .retain(|row| row.comparison.verdict != Verdict::NothingMeasured);

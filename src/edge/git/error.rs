@@ -56,7 +56,7 @@ pub enum GitError {
         words: String,
     },
     #[error(
-        "the submodule `{path}` (at {pin}) cannot be had: {words}; \
+        "the submodule `{path}` (at {pin}) cannot be fetched: {words}; \
          name a repository that has it, `[subject.git] submodules = {{ \"{path}\" = \"REPO\" }}`"
     )]
     Submodule {

@@ -53,7 +53,7 @@ pub struct FakeRoot {
     pub commands: RefCell<Vec<String>>,
     /// Operations until the machine dies: all later ones do nothing and fail.
     pub ops_left: Cell<Option<u32>>,
-    /// Operations until one fails for want of space; those after it work again.
+    /// Operations until one fails because the disk is full; those after it work again.
     pub fails_once: Cell<Option<u32>>,
     services: Cell<u64>,
 }

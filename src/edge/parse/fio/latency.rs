@@ -25,7 +25,7 @@ struct Latency<'a> {
 /// given sections of jobs. False when none of them measured it.
 ///
 /// The mean is weighted by I/Os. Percentiles of several jobs come from their histograms, which
-/// json+ has; they cannot be had from percentiles, and are left out with a warning.
+/// json+ has; they cannot be derived from percentiles, and are left out with a warning.
 pub fn read(name: &str, sections: &[&Value], kind: &str, found: &mut Found) -> bool {
     let latencies: Vec<Latency> = sections
         .iter()
