@@ -7,6 +7,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use petgraph::Direction;
+use petgraph::algo::toposort;
+use petgraph::graph::{DiGraph, NodeIndex};
+
 /// What is known of a step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Weight {
@@ -19,82 +23,44 @@ pub struct Weight {
 /// Steps, by number, of which the ready ones are picked.
 #[derive(Debug)]
 pub struct Order {
-    /// Steps that have to be done before.
-    waits: Vec<u32>,
-    /// Step `s` is followed by `followers[starts[s]..starts[s + 1]]`.
-    starts: Vec<u32>,
-    followers: Vec<u32>,
-    /// From the beginning of a step to the end of all.
-    way: Vec<Duration>,
+    /// Edges go to what waits; a step weighs what it takes from its beginning to the end of all.
+    graph: DiGraph<Duration, ()>,
+    /// How many steps have to be done before each.
+    waits: Vec<usize>,
     ready: BinaryHeap<(Duration, Reverse<u32>)>,
 }
 
 impl Order {
     /// `edges` go from a step to one that waits for it. None where steps wait for each other in a ring.
     pub fn new(weights: &[Weight], edges: &[(u32, u32)]) -> Option<Order> {
-        let n = weights.len();
-        let mut starts = vec![0u32; n + 1];
-        let mut waits = vec![0u32; n];
-        for &(before, after) in edges {
-            starts[before as usize + 1] += 1;
-            waits[after as usize] += 1;
+        let mut graph = DiGraph::with_capacity(weights.len(), edges.len());
+        for weight in weights {
+            graph.add_node(weight.after);
         }
-        for step in 0..n {
-            starts[step + 1] += starts[step];
+        graph.extend_with_edges(edges);
+        for step in toposort(&graph, None).ok()?.into_iter().rev() {
+            let after = graph.neighbors(step).map(|next| graph[next]).max();
+            let longest = after.unwrap_or_default().max(graph[step]);
+            graph[step] = weights[step.index()].own + longest;
         }
-        let mut free = starts.clone();
-        let mut followers = vec![0; edges.len()];
-        for &(before, after) in edges {
-            followers[free[before as usize] as usize] = after;
-            free[before as usize] += 1;
-        }
+        let before = |step| graph.neighbors_directed(step, Direction::Incoming).count();
         let mut order = Order {
-            waits,
-            starts,
-            followers,
-            way: Vec::new(),
+            waits: graph.node_indices().map(before).collect(),
+            graph,
             ready: BinaryHeap::new(),
         };
-        let sorted = order.sorted()?;
-        order.way = weights.iter().map(|weight| weight.after).collect();
-        for &step in sorted.iter().rev() {
-            let ways = order.followers_of(step).iter();
-            let after = ways.map(|next| order.way[*next as usize]).max();
-            let longest = after.unwrap_or_default().max(order.way[step as usize]);
-            order.way[step as usize] = weights[step as usize].own + longest;
+        for step in order.graph.node_indices() {
+            order.offer(step);
         }
-        let first = (0..n as u32).filter(|step| order.waits[*step as usize] == 0);
-        let ready: Vec<_> = first.map(|step| order.rank(step)).collect();
-        order.ready = ready.into();
         Some(order)
     }
 
-    fn followers_of(&self, step: u32) -> &[u32] {
-        let range = self.starts[step as usize]..self.starts[step as usize + 1];
-        &self.followers[range.start as usize..range.end as usize]
-    }
-
-    fn rank(&self, step: u32) -> (Duration, Reverse<u32>) {
-        (self.way[step as usize], Reverse(step))
-    }
-
-    /// All steps, each after those that it waits for (Kahn, 1962).
-    fn sorted(&self) -> Option<Vec<u32>> {
-        let mut waits = self.waits.clone();
-        let mut sorted: Vec<u32> = (0..waits.len() as u32)
-            .filter(|step| waits[*step as usize] == 0)
-            .collect();
-        let mut at = 0;
-        while let Some(&step) = sorted.get(at) {
-            for &next in self.followers_of(step) {
-                waits[next as usize] -= 1;
-                if waits[next as usize] == 0 {
-                    sorted.push(next);
-                }
-            }
-            at += 1;
+    /// A step is ready if it waits for nothing.
+    fn offer(&mut self, step: NodeIndex) {
+        if self.waits[step.index()] == 0 {
+            let number = step.index() as u32;
+            self.ready.push((self.graph[step], Reverse(number)));
         }
-        (sorted.len() == waits.len()).then_some(sorted)
     }
 
     /// The ready step with the longest way to the end, the first of equals; it is not given again.
@@ -104,19 +70,16 @@ impl Order {
 
     /// A step is done: those that have waited for nothing else are ready.
     pub fn done(&mut self, step: u32) {
-        let range = self.starts[step as usize]..self.starts[step as usize + 1];
-        for index in range {
-            let next = self.followers[index as usize];
-            self.waits[next as usize] -= 1;
-            if self.waits[next as usize] == 0 {
-                self.ready.push(self.rank(next));
-            }
+        let mut next = self.graph.neighbors(step.into()).detach();
+        while let Some(next) = next.next_node(&self.graph) {
+            self.waits[next.index()] -= 1;
+            self.offer(next);
         }
     }
 
     /// From the beginning of a step to the end of all.
     pub fn way_to_end(&self, step: u32) -> Duration {
-        self.way[step as usize]
+        self.graph[NodeIndex::from(step)]
     }
 }
 
